@@ -1,0 +1,16 @@
+//! The extension module `headrace._native`: the one crate that names pyo3.
+
+mod build;
+
+use pyo3::prelude::*;
+
+/// Native parts of Headrace. The public API is `headrace`; nothing here is stable.
+#[pymodule(gil_used = true)]
+mod _native {
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        build::add_to(module)
+    }
+}

@@ -1,0 +1,3 @@
+//! Placeholder while the house goes up.
+#![no_std]
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+"""Stubs of the extension, written by hand and held to it by ``mypy.stubtest``."""
+
+def build_info() -> dict[str, str]: ...
