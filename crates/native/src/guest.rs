@@ -3,7 +3,7 @@
 //! A guest registers its descriptors with the loop's own poller under tokens whose top byte is the guest's
 //! number, and is called straight from the loop's run cycle: no Python-level callback stands in between.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use headrace_engine::{Poller, Readiness, Token};
@@ -28,7 +28,7 @@ pub(crate) trait Guest {
 #[derive(Clone)]
 pub(crate) struct Seat {
     /// The loop's poller.
-    pub(crate) poller: Rc<Poller>,
+    pub(crate) poller: Arc<Poller>,
     /// To be or-ed into every token.
     pub(crate) token_base: u64,
 }
