@@ -1,3 +1,25 @@
-//! Placeholder while the house goes up.
+//! Sans-IO HTTP/1.x for both roles: parse heads, frame bodies, write heads (RFC 9110, RFC 9112).
+//!
+//! Three rules hold here:
+//! 1. Bytes in, values out: no socket, no clock, no thread (`no_std` makes them unwritable).
+//! 2. A message has one reading or none: what RFC 9112 lets a recipient repair is refused instead, because a
+//!    proxy in front may repair it differently, and that is how requests are smuggled.
+//! 3. "Need more bytes" is a value ([`Option::None`], [`Piece`] without data), never an error.
+
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod body;
+mod encode;
+mod error;
+mod field;
+mod request;
+
+pub use body::{BodyDecoder, BodyLength, Piece};
+pub use encode::{Framing, ResponseEncoder, ResponseOptions, chunk_head, continue_response, simple_response};
+pub use error::{EncodeError, Reject};
+pub use field::{is_field_value, is_token};
+pub use httparse::Header as Field;
+pub use request::{FieldSlots, Limits, RequestHead, Target, Version, head_may_be_complete, parse_request};

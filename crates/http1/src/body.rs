@@ -1,0 +1,201 @@
+//! Where a body ends: by length, by chunks, or with the connection (RFC 9112 sections 6 and 7).
+
+use core::ops::Range;
+
+use crate::error::Reject;
+
+/// How a message's body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    Empty,
+    /// After so many bytes, more than zero.
+    Known(u64),
+    /// With the last chunk.
+    Chunked,
+    /// With the connection; only an answer's can.
+    UntilClose,
+}
+
+/// What [`BodyDecoder::decode`] found at the beginning of its input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// So many bytes of the input are done with.
+    pub consumed: usize,
+    /// These of them are the body's; the others are framing. Empty when more input is needed.
+    pub data: Range<usize>,
+    /// The body is over: what follows belongs to the next message.
+    pub end: bool,
+}
+
+/// Bytes of a chunk's size line, extension included. hyper allows 16 KB of extensions in a whole body;
+/// here extensions are not read at all, so a line needs room for 16 digits and little else.
+const MAX_SIZE_LINE: u16 = 256;
+
+/// Bytes of the trailer section. The fields are checked and dropped, never merged into the head's.
+const MAX_TRAILERS: u16 = 8 * 1024;
+
+/// Cuts a body out of a stream of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyDecoder {
+    state: State,
+}
+
+/// A body's states. Chunked ones go Size → (Extension →) SizeLf → Data → DataCr → DataLf → Size …, and after
+/// the chunk of size zero TrailerStart → (Trailer → TrailerLf → TrailerStart)* → EndLf → End.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Known { left: u64 },
+    UntilClose,
+    Size { size: u64, digits: u8 },
+    Extension { size: u64, length: u16 },
+    SizeLf { size: u64 },
+    Data { left: u64 },
+    DataCr,
+    DataLf,
+    TrailerStart { length: u16 },
+    TrailerName { length: u16 },
+    TrailerValue { length: u16 },
+    TrailerLf { length: u16 },
+    EndLf,
+    End,
+}
+
+impl BodyDecoder {
+    /// A decoder for a body that ends as `length` says.
+    #[must_use]
+    pub fn new(length: BodyLength) -> Self {
+        let state = match length {
+            BodyLength::Empty | BodyLength::Known(0) => State::End,
+            BodyLength::Known(left) => State::Known { left },
+            BodyLength::Chunked => State::Size { size: 0, digits: 0 },
+            BodyLength::UntilClose => State::UntilClose,
+        };
+        Self { state }
+    }
+
+    /// Whether the body is over.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == State::End
+    }
+
+    /// How many bytes of the body are certain to be still missing: all of them where the length is known.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        match self.state {
+            State::Known { left } | State::Data { left } => left,
+            _ => 0,
+        }
+    }
+
+    /// Take the next piece from the beginning of `input`; call again with what is left until `consumed` and
+    /// `data` are empty or `end` is set.
+    ///
+    /// # Errors
+    /// [`Reject`] when the chunked coding is malformed.
+    pub fn decode(&mut self, input: &[u8]) -> Result<Piece, Reject> {
+        let mut at = 0;
+        loop {
+            match self.state {
+                State::End => return Ok(Piece { consumed: at, data: at..at, end: true }),
+                State::Known { left } => {
+                    let (taken, left) = take(input.len(), at, left);
+                    self.state = if left == 0 { State::End } else { State::Known { left } };
+                    return Ok(Piece { consumed: at + taken, data: at..at + taken, end: left == 0 });
+                }
+                State::UntilClose => {
+                    return Ok(Piece { consumed: input.len(), data: at..input.len(), end: false });
+                }
+                State::Data { left } if at < input.len() => {
+                    let (taken, left) = take(input.len(), at, left);
+                    self.state = if left == 0 { State::DataCr } else { State::Data { left } };
+                    return Ok(Piece { consumed: at + taken, data: at..at + taken, end: false });
+                }
+                _ => {}
+            }
+            let Some(byte) = input.get(at) else {
+                return Ok(Piece { consumed: at, data: at..at, end: false });
+            };
+            at += 1;
+            self.state = self.framing(*byte)?;
+        }
+    }
+
+    /// One byte of the chunked coding's framing.
+    fn framing(&self, byte: u8) -> Result<State, Reject> {
+        const BAD_CHUNK: Reject = Reject::bad("malformed chunk");
+        const BAD_TRAILER: Reject = Reject::bad("malformed trailer");
+        let longer = |length: u16, limit: u16, reject: Reject| {
+            if length < limit { Ok(length + 1) } else { Err(reject) }
+        };
+        Ok(match self.state {
+            State::Size { size, digits } => match (byte, hex(byte)) {
+                // Sixteen digits fill a u64; leading zeros beyond that have no honest use.
+                (_, Some(digit)) if digits < 16 => {
+                    State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
+                }
+                (b'\r', _) if digits > 0 => State::SizeLf { size },
+                (b';', _) if digits > 0 => State::Extension { size, length: 0 },
+                _ => return Err(Reject::bad("malformed chunk size")),
+            },
+            State::Extension { size, length } => match byte {
+                b'\r' => State::SizeLf { size },
+                b'\t' | b' '..=b'~' | 0x80.. => {
+                    State::Extension { size, length: longer(length, MAX_SIZE_LINE, BAD_CHUNK)? }
+                }
+                _ => return Err(BAD_CHUNK),
+            },
+            State::SizeLf { size } => match (byte, size) {
+                (b'\n', 0) => State::TrailerStart { length: 0 },
+                (b'\n', _) => State::Data { left: size },
+                _ => return Err(BAD_CHUNK),
+            },
+            State::DataCr if byte == b'\r' => State::DataLf,
+            State::DataLf if byte == b'\n' => State::Size { size: 0, digits: 0 },
+            State::TrailerStart { length } => match byte {
+                b'\r' => State::EndLf,
+                _ if crate::is_token(&[byte]) => {
+                    State::TrailerName { length: longer(length, MAX_TRAILERS, TRAILERS_TOO_LARGE)? }
+                }
+                _ => return Err(BAD_TRAILER),
+            },
+            State::TrailerName { length } => {
+                let length = longer(length, MAX_TRAILERS, TRAILERS_TOO_LARGE)?;
+                match byte {
+                    b':' => State::TrailerValue { length },
+                    _ if crate::is_token(&[byte]) => State::TrailerName { length },
+                    _ => return Err(BAD_TRAILER),
+                }
+            }
+            State::TrailerValue { length } => match byte {
+                b'\r' => State::TrailerLf { length },
+                b'\t' | b' '..=b'~' | 0x80.. => {
+                    State::TrailerValue { length: longer(length, MAX_TRAILERS, TRAILERS_TOO_LARGE)? }
+                }
+                _ => return Err(BAD_TRAILER),
+            },
+            State::TrailerLf { length } if byte == b'\n' => State::TrailerStart { length },
+            State::EndLf if byte == b'\n' => State::End,
+            _ => return Err(BAD_CHUNK),
+        })
+    }
+}
+
+const TRAILERS_TOO_LARGE: Reject = Reject::with(431, "trailers too large");
+
+/// How much of `left` the input has from `at` on, and what is left then.
+fn take(available: usize, at: usize, left: u64) -> (usize, u64) {
+    let available = available - at;
+    let taken = usize::try_from(left).map_or(available, |left| left.min(available));
+    (taken, left - taken as u64)
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}

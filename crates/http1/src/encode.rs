@@ -1,0 +1,266 @@
+//! Writing of heads and chunks; the framing of an answer is decided here and nowhere else.
+
+use alloc::vec::Vec;
+
+use crate::error::EncodeError;
+use crate::field::{decimal, is_field_value, is_token, members};
+use crate::request::Version;
+
+/// How an answer's body goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// None may: the answer to HEAD, 204, 304, 1xx. What the application sends is dropped.
+    None,
+    /// Exactly so many bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+    /// Until the connection closes (HTTP/1.0).
+    UntilClose,
+}
+
+/// What decides framing and persistence beside the application's own fields.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseOptions<'a> {
+    /// The request's version.
+    pub version: Version,
+    /// Whether the request's method was HEAD.
+    pub head_request: bool,
+    /// Whether the connection may stay open.
+    pub keep_alive: bool,
+    /// The body's length, when all of it is known now.
+    pub known_length: Option<u64>,
+    /// A whole "date: …\r\n" line, written unless the application gave a date.
+    pub date_line: &'a [u8],
+    /// A whole "server: …\r\n" line, written unless the application named a server; may be empty.
+    pub server_line: &'a [u8],
+}
+
+/// Writes one answer's head, field by field.
+#[derive(Debug)]
+pub struct ResponseEncoder<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+    status: u16,
+    content_length: Option<u64>,
+    close: bool,
+    date: bool,
+    server: bool,
+}
+
+impl<'o> ResponseEncoder<'o> {
+    /// Begin a head at the end of `out`. `reason` may be empty: then the status's usual phrase stands.
+    ///
+    /// # Errors
+    /// [`EncodeError::Status`], [`EncodeError::FieldValue`] for a bad reason phrase; `out` is as before.
+    pub fn begin(out: &'o mut Vec<u8>, status: u16, reason: &[u8]) -> Result<Self, EncodeError> {
+        if !(100..=999).contains(&status) {
+            return Err(EncodeError::Status);
+        }
+        if !is_field_value(reason) {
+            return Err(EncodeError::FieldValue);
+        }
+        let start = out.len();
+        match (status, reason.is_empty()) {
+            (200, true) => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+            _ => {
+                out.extend_from_slice(b"HTTP/1.1 ");
+                push_decimal(out, u64::from(status));
+                out.push(b' ');
+                out.extend_from_slice(if reason.is_empty() { phrase(status) } else { reason });
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        Ok(Self { out, start, status, content_length: None, close: false, date: false, server: false })
+    }
+
+    /// Add a field of the application's. Transfer-Encoding is dropped, and of Connection only "close" is
+    /// heard: both are the server's to say.
+    ///
+    /// # Errors
+    /// The field must not go out as it is; the head is spoilt: call [`ResponseEncoder::abandon`].
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
+        if !is_token(name) {
+            return Err(EncodeError::FieldName);
+        }
+        if !is_field_value(value) {
+            return Err(EncodeError::FieldValue);
+        }
+        match name.len() {
+            4 => self.date |= name.eq_ignore_ascii_case(b"date"),
+            6 => self.server |= name.eq_ignore_ascii_case(b"server"),
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                self.close |= members(value).any(|member| member.eq_ignore_ascii_case(b"close"));
+                return Ok(());
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = decimal(value).ok_or(EncodeError::ContentLength)?;
+                if self.content_length.replace(length).is_some() {
+                    return Err(EncodeError::ContentLength);
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return Ok(()),
+            _ => {}
+        }
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(b": ");
+        self.out.extend_from_slice(value);
+        self.out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Take back what was written of this head.
+    pub fn abandon(self) {
+        self.out.truncate(self.start);
+    }
+
+    /// End the head: add what the application left out, and decide how the body goes.
+    ///
+    /// Returns the framing, and whether the connection stays open after this answer.
+    #[must_use]
+    pub fn finish(self, options: &ResponseOptions<'_>) -> (Framing, bool) {
+        let mut keep_alive = options.keep_alive && !self.close;
+        let bodiless = matches!(self.status, 100..=199 | 204 | 304);
+        let framing = if bodiless || (options.head_request && self.content_length.is_none()) {
+            // What GET would have answered is not known, and nothing need be said of it (RFC 9110 section 9.3.2).
+            Framing::None
+        } else if let Some(length) = self.content_length {
+            Framing::Length(length)
+        } else if let Some(length) = options.known_length {
+            self.out.extend_from_slice(b"content-length: ");
+            push_decimal(self.out, length);
+            self.out.extend_from_slice(b"\r\n");
+            Framing::Length(length)
+        } else if options.version == Version::Http11 {
+            self.out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            Framing::Chunked
+        } else {
+            keep_alive = false;
+            Framing::UntilClose
+        };
+        if !self.date {
+            self.out.extend_from_slice(options.date_line);
+        }
+        if !self.server {
+            self.out.extend_from_slice(options.server_line);
+        }
+        match (options.version, keep_alive) {
+            (Version::Http11, true) => self.out.extend_from_slice(b"\r\n"),
+            (Version::Http10, true) => self.out.extend_from_slice(b"connection: keep-alive\r\n\r\n"),
+            (_, false) => self.out.extend_from_slice(b"connection: close\r\n\r\n"),
+        }
+        (if options.head_request { Framing::None } else { framing }, keep_alive)
+    }
+}
+
+/// Write the line that opens a chunk of `length` bytes, more than zero; "\r\n" must follow the data, and
+/// "0\r\n\r\n" the last chunk.
+pub fn chunk_head(out: &mut Vec<u8>, length: usize) {
+    let digits = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[length >> (place * 4) & 0xf]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The interim answer to `Expect: 100-continue`.
+#[must_use]
+pub const fn continue_response() -> &'static [u8] {
+    b"HTTP/1.1 100 Continue\r\n\r\n"
+}
+
+/// A whole answer of the server's own, in plain text, after which the connection closes.
+pub fn simple_response(out: &mut Vec<u8>, status: u16, text: &str, extra_lines: &[u8]) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(phrase(status));
+    out.extend_from_slice(b"\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ");
+    push_decimal(out, text.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(extra_lines);
+    out.extend_from_slice(b"connection: close\r\n\r\n");
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Reason phrases of the IANA HTTP Status Code Registry; empty for a status that is not in it.
+const fn phrase(status: u16) -> &'static [u8] {
+    match status {
+        100 => b"Continue",
+        101 => b"Switching Protocols",
+        102 => b"Processing",
+        103 => b"Early Hints",
+        200 => b"OK",
+        201 => b"Created",
+        202 => b"Accepted",
+        203 => b"Non-Authoritative Information",
+        204 => b"No Content",
+        205 => b"Reset Content",
+        206 => b"Partial Content",
+        207 => b"Multi-Status",
+        208 => b"Already Reported",
+        226 => b"IM Used",
+        300 => b"Multiple Choices",
+        301 => b"Moved Permanently",
+        302 => b"Found",
+        303 => b"See Other",
+        304 => b"Not Modified",
+        305 => b"Use Proxy",
+        307 => b"Temporary Redirect",
+        308 => b"Permanent Redirect",
+        400 => b"Bad Request",
+        401 => b"Unauthorized",
+        402 => b"Payment Required",
+        403 => b"Forbidden",
+        404 => b"Not Found",
+        405 => b"Method Not Allowed",
+        406 => b"Not Acceptable",
+        407 => b"Proxy Authentication Required",
+        408 => b"Request Timeout",
+        409 => b"Conflict",
+        410 => b"Gone",
+        411 => b"Length Required",
+        412 => b"Precondition Failed",
+        413 => b"Content Too Large",
+        414 => b"URI Too Long",
+        415 => b"Unsupported Media Type",
+        416 => b"Range Not Satisfiable",
+        417 => b"Expectation Failed",
+        418 => b"I'm a Teapot",
+        421 => b"Misdirected Request",
+        422 => b"Unprocessable Content",
+        423 => b"Locked",
+        424 => b"Failed Dependency",
+        425 => b"Too Early",
+        426 => b"Upgrade Required",
+        428 => b"Precondition Required",
+        429 => b"Too Many Requests",
+        431 => b"Request Header Fields Too Large",
+        451 => b"Unavailable For Legal Reasons",
+        500 => b"Internal Server Error",
+        501 => b"Not Implemented",
+        502 => b"Bad Gateway",
+        503 => b"Service Unavailable",
+        504 => b"Gateway Timeout",
+        505 => b"HTTP Version Not Supported",
+        506 => b"Variant Also Negotiates",
+        507 => b"Insufficient Storage",
+        508 => b"Loop Detected",
+        511 => b"Network Authentication Required",
+        _ => b"",
+    }
+}
