@@ -36,11 +36,12 @@ pub struct ResponseOptions<'a> {
     pub server_line: &'a [u8],
 }
 
-/// Writes one answer's head, field by field.
-#[derive(Debug)]
-pub struct ResponseEncoder<'o> {
-    out: &'o mut Vec<u8>,
-    start: usize,
+/// One answer's head while it is written, field by field, to a buffer of the caller's.
+///
+/// The buffer is handed in with each call, so that a head can be held back until the body's first bytes tell
+/// how it is framed.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseEncoder {
     status: u16,
     content_length: Option<u64>,
     close: bool,
@@ -48,38 +49,36 @@ pub struct ResponseEncoder<'o> {
     server: bool,
 }
 
-impl<'o> ResponseEncoder<'o> {
+impl ResponseEncoder {
     /// Begin a head at the end of `out`. `reason` may be empty: then the status's usual phrase stands.
     ///
     /// # Errors
     /// [`EncodeError::Status`], [`EncodeError::FieldValue`] for a bad reason phrase; `out` is as before.
-    pub fn begin(out: &'o mut Vec<u8>, status: u16, reason: &[u8]) -> Result<Self, EncodeError> {
+    pub fn begin(out: &mut Vec<u8>, status: u16, reason: &[u8]) -> Result<Self, EncodeError> {
         if !(100..=999).contains(&status) {
             return Err(EncodeError::Status);
         }
         if !is_field_value(reason) {
             return Err(EncodeError::FieldValue);
         }
-        let start = out.len();
-        match (status, reason.is_empty()) {
-            (200, true) => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-            _ => {
-                out.extend_from_slice(b"HTTP/1.1 ");
-                push_decimal(out, u64::from(status));
-                out.push(b' ');
-                out.extend_from_slice(if reason.is_empty() { phrase(status) } else { reason });
-                out.extend_from_slice(b"\r\n");
-            }
+        if status == 200 && reason.is_empty() {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            out.extend_from_slice(b"HTTP/1.1 ");
+            push_decimal(out, u64::from(status));
+            out.push(b' ');
+            out.extend_from_slice(if reason.is_empty() { phrase(status) } else { reason });
+            out.extend_from_slice(b"\r\n");
         }
-        Ok(Self { out, start, status, content_length: None, close: false, date: false, server: false })
+        Ok(Self { status, content_length: None, close: false, date: false, server: false })
     }
 
     /// Add a field of the application's. Transfer-Encoding is dropped, and of Connection only "close" is
     /// heard: both are the server's to say.
     ///
     /// # Errors
-    /// The field must not go out as it is; the head is spoilt: call [`ResponseEncoder::abandon`].
-    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
+    /// The field must not go out as it is; what is in `out` of this head is to be thrown away.
+    pub fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
         if !is_token(name) {
             return Err(EncodeError::FieldName);
         }
@@ -102,23 +101,18 @@ impl<'o> ResponseEncoder<'o> {
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return Ok(()),
             _ => {}
         }
-        self.out.extend_from_slice(name);
-        self.out.extend_from_slice(b": ");
-        self.out.extend_from_slice(value);
-        self.out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
         Ok(())
-    }
-
-    /// Take back what was written of this head.
-    pub fn abandon(self) {
-        self.out.truncate(self.start);
     }
 
     /// End the head: add what the application left out, and decide how the body goes.
     ///
     /// Returns the framing, and whether the connection stays open after this answer.
     #[must_use]
-    pub fn finish(self, options: &ResponseOptions<'_>) -> (Framing, bool) {
+    pub fn finish(self, out: &mut Vec<u8>, options: &ResponseOptions<'_>) -> (Framing, bool) {
         let mut keep_alive = options.keep_alive && !self.close;
         let bodiless = matches!(self.status, 100..=199 | 204 | 304);
         let framing = if bodiless || (options.head_request && self.content_length.is_none()) {
@@ -127,27 +121,27 @@ impl<'o> ResponseEncoder<'o> {
         } else if let Some(length) = self.content_length {
             Framing::Length(length)
         } else if let Some(length) = options.known_length {
-            self.out.extend_from_slice(b"content-length: ");
-            push_decimal(self.out, length);
-            self.out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(b"content-length: ");
+            push_decimal(out, length);
+            out.extend_from_slice(b"\r\n");
             Framing::Length(length)
         } else if options.version == Version::Http11 {
-            self.out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             Framing::Chunked
         } else {
             keep_alive = false;
             Framing::UntilClose
         };
         if !self.date {
-            self.out.extend_from_slice(options.date_line);
+            out.extend_from_slice(options.date_line);
         }
         if !self.server {
-            self.out.extend_from_slice(options.server_line);
+            out.extend_from_slice(options.server_line);
         }
         match (options.version, keep_alive) {
-            (Version::Http11, true) => self.out.extend_from_slice(b"\r\n"),
-            (Version::Http10, true) => self.out.extend_from_slice(b"connection: keep-alive\r\n\r\n"),
-            (_, false) => self.out.extend_from_slice(b"connection: close\r\n\r\n"),
+            (Version::Http11, true) => out.extend_from_slice(b"\r\n"),
+            (Version::Http10, true) => out.extend_from_slice(b"connection: keep-alive\r\n\r\n"),
+            (_, false) => out.extend_from_slice(b"connection: close\r\n\r\n"),
         }
         (if options.head_request { Framing::None } else { framing }, keep_alive)
     }
