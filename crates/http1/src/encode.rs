@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::error::EncodeError;
 use crate::field::{decimal, is_field_value, is_token, members};
-use crate::request::Version;
+use crate::head::Version;
 
 /// How an answer's body goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use core::fmt;
 /// A message of the peer's that has no single valid reading: answer with this status and close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// 400, 413, 414, 417, 431, 501 or 505.
+    /// 400, 413, 414, 417, 431, 501 or 505; 502 for an answer that a client cannot read.
     pub status: u16,
     /// What is wrong, in a few words that can be logged and shown to the peer.
     pub reason: &'static str,

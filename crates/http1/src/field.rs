@@ -1,7 +1,7 @@
 //! Grammar of field names and values (RFC 9110 sections 5.1, 5.5 and 5.6.2).
 
 /// tchar: "!" / "#" / "$" / "%" / "&" / "'" / "*" / "+" / "-" / "." / "^" / "_" / "`" / "|" / "~" / DIGIT / ALPHA
-const TOKEN: [bool; 256] = {
+pub(crate) const TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {

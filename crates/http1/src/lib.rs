@@ -15,11 +15,17 @@ mod body;
 mod encode;
 mod error;
 mod field;
+mod head;
 mod request;
+mod response;
+mod target;
 
 pub use body::{BodyDecoder, BodyLength, Piece};
 pub use encode::{Framing, ResponseEncoder, ResponseOptions, chunk_head, continue_response, simple_response};
 pub use error::{EncodeError, Reject};
 pub use field::{is_field_value, is_token};
+pub use head::{FieldSlots, Limits, Version, head_may_be_complete};
 pub use httparse::Header as Field;
-pub use request::{FieldSlots, Limits, RequestHead, Target, Version, head_may_be_complete, parse_request};
+pub use request::{RequestHead, parse_request};
+pub use response::{RequestContext, ResponseHead, parse_response};
+pub use target::Target;

@@ -1,71 +1,14 @@
 //! Request heads: grammar by `httparse`, meaning and strictness here.
-
-use core::mem::MaybeUninit;
+//!
+//! The verdict on a head is the same however its bytes are cut on their way: an error found in a beginning
+//! of it is the error of the whole. The fuzzer `request` and the vectors hold this.
 
 use crate::Field;
 use crate::body::BodyLength;
 use crate::error::Reject;
-use crate::field::{decimal, is_token, members};
-
-/// Bounds on a request's head.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of the whole head. Node and gunicorn stop at 16 KB and 8 KB a field; browsers send up to 64 KB of cookies.
-    pub head: usize,
-    /// Bytes of the request target; gunicorn 4 KB, nginx 8 KB a line.
-    pub target: usize,
-    /// Number of fields, at most [`FieldSlots::MAX`]; gunicorn and Apache allow 100.
-    pub fields: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { head: 64 * 1024, target: 16 * 1024, fields: 100 }
-    }
-}
-
-/// Room for a head's fields, on the stack of whoever parses.
-#[derive(Debug)]
-pub struct FieldSlots<'b>([MaybeUninit<Field<'b>>; MAX_FIELDS]);
-
-const MAX_FIELDS: usize = 256;
-
-impl FieldSlots<'_> {
-    /// The most fields a head can have, whatever the limits say.
-    pub const MAX: usize = MAX_FIELDS;
-
-    /// Empty room; costs nothing, as it is not cleared.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self([MaybeUninit::uninit(); MAX_FIELDS])
-    }
-}
-
-impl Default for FieldSlots<'_> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Protocol version: the two that there are in HTTP/1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// HTTP/1.0
-    Http10,
-    /// HTTP/1.1
-    Http11,
-}
-
-/// The request target (RFC 9112 section 3.2), taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target<'b> {
-    /// The path as sent, percent-escapes and all; "*" for `OPTIONS *`.
-    pub path: &'b [u8],
-    /// What follows the first question mark; empty when there is none.
-    pub query: &'b [u8],
-    /// Host and port of an absolute-form target: it stands in the place of the Host field.
-    pub authority: Option<&'b [u8]>,
-}
+use crate::field::{TOKEN, decimal, is_token, members};
+use crate::head::{FieldSlots, Limits, Version};
+use crate::target::{Target, is_host, parse_target};
 
 /// A request's head that has one reading.
 #[derive(Debug)]
@@ -84,25 +27,24 @@ pub struct RequestHead<'h, 'b> {
     pub body: BodyLength,
     /// Whether the connection may serve another request after this one.
     pub keep_alive: bool,
-    /// Whether the client waits for "100 Continue" before it sends the body.
+    /// Whether the client waits for "100 Continue" before it sends the body; never so without a body.
     pub expect_continue: bool,
     /// The protocols of the Upgrade field, where Connection names it too (RFC 9110 section 7.8).
     pub upgrade: Option<&'b [u8]>,
-    /// Bytes of the head, the empty line included.
+    /// Bytes of the head, the empty line and any empty lines before the request included.
     pub length: usize,
 }
 
-/// Whether the bytes that came after the first `seen` could complete a head of which the first `seen` did not.
-/// Spares a head that arrives byte by byte from being parsed anew at each of them.
-#[must_use]
-pub fn head_may_be_complete(bytes: &[u8], seen: usize) -> bool {
-    // The end is an empty line: LF, perhaps CR, LF. It may have begun up to two bytes before the new ones.
-    let from = seen.saturating_sub(2);
-    memchr::memchr_iter(b'\n', &bytes[from..]).any(|at| {
-        let rest = &bytes[from + at + 1..];
-        rest.starts_with(b"\n") || rest.starts_with(b"\r\n")
-    })
-}
+/// Bytes of a method. The longest in IANA's registry has 17; RFC 9112 section 3 answers a longer one by 501.
+const MAX_METHOD: usize = 32;
+
+/// Empty lines before a request line. RFC 9112 section 2.2 asks for at least one, for the sake of old clients
+/// that put one behind a body; more would be work for nothing.
+const MAX_EMPTY_LINES: usize = 2;
+
+const METHOD_TOO_LONG: Reject = Reject::with(501, "method not implemented");
+const TARGET_TOO_LONG: Reject = Reject::with(414, "request target too long");
+const MALFORMED_LINE: Reject = Reject::bad("malformed request line");
 
 /// Parse a request's head at the beginning of `bytes`.
 ///
@@ -115,32 +57,30 @@ pub fn parse_request<'h, 'b>(
     slots: &'h mut FieldSlots<'b>,
     limits: &Limits,
 ) -> Result<Option<RequestHead<'h, 'b>>, Reject> {
-    let slots = &mut slots.0[..limits.fields.min(FieldSlots::MAX)];
+    let window = limits.window(bytes);
+    let skipped = match window.first() {
+        Some(b'\r' | b'\n') => empty_lines(window)?,
+        _ => 0,
+    };
+    let head = &window[skipped..];
     let mut parsed = httparse::Request::new(&mut []);
-    let status = parsed.parse_with_uninit_headers(bytes, slots).map_err(|error| match error {
-        httparse::Error::TooManyHeaders => Reject::with(431, "too many header fields"),
-        httparse::Error::Version => version_reject(bytes),
-        httparse::Error::HeaderName => Reject::bad("malformed header name"),
-        httparse::Error::HeaderValue => Reject::bad("malformed header value"),
-        httparse::Error::NewLine => Reject::bad("malformed line end"),
-        _ => Reject::bad("malformed request line"),
-    })?;
-    let httparse::Status::Complete(length) = status else {
-        return within_limits(bytes, limits).map(|()| None);
+    let status = parsed.parse_with_uninit_headers(head, slots.room(limits));
+    let Ok(httparse::Status::Complete(length)) = status else {
+        return unfinished(head, limits, status.err(), window.len() == limits.head).map(|()| None);
     };
-    if length > limits.head {
-        return Err(Reject::with(431, "request head too large"));
-    }
-    only_crlf(&bytes[..length])?;
     let (Some(method), Some(path), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
-        return Err(Reject::bad("malformed request line"));
+        return Err(MALFORMED_LINE);
     };
-    if path.len() > limits.target {
-        return Err(Reject::with(414, "request target too long"));
+    if method.len() > MAX_METHOD {
+        return Err(METHOD_TOO_LONG);
     }
-    let version = if version == 0 { Version::Http10 } else { Version::Http11 };
-    let target = parse_target(method, path.as_bytes())?;
+    if path.len() > limits.target {
+        return Err(TARGET_TOO_LONG);
+    }
     let fields: &'h [Field<'b>] = parsed.headers;
+    only_crlf(&head[..length], fields)?;
+    let target = parse_target(method, path)?;
+    let version = Version::from_minor(version);
     let meaning = Meaning::of(fields, version)?;
     let body = meaning.body_length()?;
     let host = match (target.authority, meaning.host) {
@@ -152,10 +92,7 @@ pub fn parse_request<'h, 'b>(
         (authority, None) if version == Version::Http10 => authority.unwrap_or_default(),
         _ => return Err(Reject::bad("missing host")),
     };
-    let keep_alive = match version {
-        Version::Http11 => !meaning.close,
-        Version::Http10 => meaning.keep_alive && !meaning.close,
-    };
+    let http11 = version == Version::Http11;
     Ok(Some(RequestHead {
         method,
         target,
@@ -163,112 +100,91 @@ pub fn parse_request<'h, 'b>(
         fields,
         host,
         body,
-        keep_alive,
-        expect_continue: meaning.expect_continue && version == Version::Http11,
-        upgrade: meaning.upgrade.filter(|_| meaning.connection_upgrade && version == Version::Http11),
-        length,
+        keep_alive: (http11 || meaning.keep_alive) && !meaning.close,
+        // RFC 9110 section 10.1.1: to be ignored in HTTP/1.0, and pointless without content.
+        expect_continue: meaning.expect_continue && http11 && body != BodyLength::Empty,
+        upgrade: meaning.upgrade.filter(|_| meaning.connection_upgrade && http11),
+        length: skipped + length,
     }))
 }
 
-/// A head that is still incomplete may already be too long.
-fn within_limits(bytes: &[u8], limits: &Limits) -> Result<(), Reject> {
-    if bytes.len() >= limits.target && memchr::memchr(b'\n', &bytes[..limits.target]).is_none() {
-        return Err(Reject::with(414, "request target too long"));
+/// Bytes of the empty lines before a request line; of a CR that may begin another, nothing.
+#[cold]
+fn empty_lines(window: &[u8]) -> Result<usize, Reject> {
+    let mut at = 0;
+    for _ in 0..MAX_EMPTY_LINES {
+        match window[at..] {
+            [b'\r', b'\n', ..] => at += 2,
+            [b'\r'] => return Ok(at),
+            [b'\r' | b'\n', ..] => return Err(Reject::bad("malformed line end")),
+            _ => return Ok(at),
+        }
     }
-    if bytes.len() >= limits.head {
-        return Err(Reject::with(431, "request head too large"));
+    match window[at..] {
+        [b'\r' | b'\n', ..] => Err(Reject::bad("too many empty lines before the request")),
+        _ => Ok(at),
     }
-    Ok(())
 }
 
-/// A version that is well-formed but not ours is 505; anything else in its place is 400.
-fn version_reject(bytes: &[u8]) -> Reject {
-    let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').find(|line| !line.is_empty());
-    let version = line.and_then(|line| line.rsplit(|byte| *byte == b' ').next()).unwrap_or_default();
-    match version {
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if major.is_ascii_digit() && minor.is_ascii_digit() =>
-        {
-            Reject::with(505, "HTTP version not supported")
-        }
-        _ => Reject::bad("malformed HTTP version"),
+/// The verdict on a head that is not complete, or that `httparse` refuses: `Ok` when more bytes may make it good.
+///
+/// What is over a limit is told first: the error may stand behind the limit, where a head that comes in small
+/// pieces would never get to.
+#[cold]
+fn unfinished(
+    head: &[u8],
+    limits: &Limits,
+    error: Option<httparse::Error>,
+    full: bool,
+) -> Result<(), Reject> {
+    let method = head.iter().take_while(|byte| TOKEN[**byte as usize]).count();
+    if method > MAX_METHOD {
+        return Err(METHOD_TOO_LONG);
     }
+    let behind_method = match head.get(method..) {
+        Some([b' ', rest @ ..]) if method > 0 => rest,
+        _ => &[],
+    };
+    let target = behind_method.iter().take_while(|byte| **byte > b' ' && **byte != 0x7f).count();
+    if target > limits.target {
+        return Err(TARGET_TOO_LONG);
+    }
+    match error {
+        None => {}
+        Some(httparse::Error::Version) => version(&behind_method[(target + 1).min(behind_method.len())..])?,
+        Some(httparse::Error::TooManyHeaders) => return Err(Reject::with(431, "too many header fields")),
+        Some(httparse::Error::HeaderName) => return Err(Reject::bad("malformed header name")),
+        Some(httparse::Error::HeaderValue) => return Err(Reject::bad("malformed header value")),
+        Some(httparse::Error::NewLine) => return Err(Reject::bad("malformed line end")),
+        Some(_) => return Err(MALFORMED_LINE),
+    }
+    if full { Err(Reject::with(431, "request head too large")) } else { Ok(()) }
+}
+
+/// A version that is well-formed but not ours is 505 (1.2 and above too: there are none); anything else is 400.
+fn version(bytes: &[u8]) -> Result<(), Reject> {
+    for (at, expected) in b"HTTP/0.0".iter().enumerate() {
+        match bytes.get(at) {
+            None => return Ok(()),
+            Some(byte) if byte == expected => {}
+            Some(byte) if *expected == b'0' && byte.is_ascii_digit() => {}
+            Some(_) => return Err(Reject::bad("malformed HTTP version")),
+        }
+    }
+    Err(Reject::with(505, "HTTP version not supported"))
 }
 
 /// `httparse` takes a bare LF for a line end (RFC 9112 section 2.2 allows that); we do not.
-fn only_crlf(head: &[u8]) -> Result<(), Reject> {
-    let well = memchr::memchr_iter(b'\n', head).all(|at| at > 0 && head[at - 1] == b'\r');
-    if well { Ok(()) } else { Err(Reject::bad("bare line feed")) }
-}
-
-fn parse_target<'b>(method: &str, target: &'b [u8]) -> Result<Target<'b>, Reject> {
-    // Visible ASCII only, and no fragment: RFC 9112 section 3.2 has neither.
-    if !target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#') {
-        return Err(Reject::bad("invalid character in request target"));
-    }
-    if method == "CONNECT" {
-        return Err(Reject::with(501, "CONNECT is not supported"));
-    }
-    match target {
-        [b'/', ..] => Ok(split_query(target, None)),
-        b"*" if method == "OPTIONS" => Ok(Target { path: target, query: b"", authority: None }),
-        _ => parse_absolute(target),
-    }
-}
-
-fn parse_absolute(target: &[u8]) -> Result<Target<'_>, Reject> {
-    const BAD: Reject = Reject::bad("malformed request target");
-    let scheme_end = memchr::memmem::find(target, b"://").ok_or(BAD)?;
-    let scheme = &target[..scheme_end];
-    if !(scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")) {
-        return Err(BAD);
-    }
-    let rest = &target[scheme_end + 3..];
-    let authority_end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(authority_end);
-    if authority.is_empty() || !is_host(authority) {
-        return Err(BAD);
-    }
-    Ok(match path {
-        [b'/', ..] => split_query(path, Some(authority)),
-        // An empty path means the root (RFC 9110 section 4.2.3).
-        _ => Target { path: b"/", query: path.get(1..).unwrap_or_default(), authority: Some(authority) },
-    })
-}
-
-fn split_query<'b>(target: &'b [u8], authority: Option<&'b [u8]>) -> Target<'b> {
-    match memchr::memchr(b'?', target) {
-        Some(at) => Target { path: &target[..at], query: &target[at + 1..], authority },
-        None => Target { path: target, query: b"", authority },
-    }
-}
-
-/// Characters of uri-host and port; user information ("@") is not among them (RFC 9110 section 4.2.4).
-fn is_host(host: &[u8]) -> bool {
-    host.iter().all(|byte| {
-        byte.is_ascii_alphanumeric()
-            || matches!(
-                byte,
-                b'-' | b'.'
-                    | b'_'
-                    | b'~'
-                    | b'%'
-                    | b'!'
-                    | b'$'
-                    | b'&'
-                    | b'\''
-                    | b'('
-                    | b')'
-                    | b'*'
-                    | b'+'
-                    | b','
-                    | b';'
-                    | b'='
-                    | b':'
-                    | b'['
-                    | b']'
-            )
-    })
+///
+/// Each line but the first begins behind an LF with a field's name or is the empty one at the end, so it is enough
+/// to look at the byte before that: no second pass over the head.
+fn only_crlf(head: &[u8], fields: &[Field<'_>]) -> Result<(), Reject> {
+    let start = head.as_ptr().addr();
+    let well = fields.iter().all(|field| {
+        let line = field.name.as_ptr().addr().wrapping_sub(start);
+        head.get(line.wrapping_sub(2)) == Some(&b'\r')
+    });
+    if well && head.ends_with(b"\r\n\r\n") { Ok(()) } else { Err(Reject::bad("bare line feed")) }
 }
 
 /// What the fields that concern the connection say.
@@ -292,10 +208,10 @@ impl<'b> Meaning<'b> {
             match field.name.len() {
                 4 if field.name.eq_ignore_ascii_case("host") => meaning.host(field.value)?,
                 6 if field.name.eq_ignore_ascii_case("expect") => meaning.expect(field.value)?,
-                7 if field.name.eq_ignore_ascii_case("upgrade") => meaning.upgrade = Some(field.value),
+                7 if field.name.eq_ignore_ascii_case("upgrade") => meaning.upgrade(field.value)?,
                 10 if field.name.eq_ignore_ascii_case("connection") => meaning.connection(field.value),
                 14 if field.name.eq_ignore_ascii_case("content-length") => {
-                    meaning.content_length(field.value)?
+                    meaning.content_length(field.value)?;
                 }
                 17 if field.name.eq_ignore_ascii_case("transfer-encoding") => {
                     meaning.transfer_encoding(field.value, version)?;
@@ -314,10 +230,18 @@ impl<'b> Meaning<'b> {
     }
 
     fn expect(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if !value.eq_ignore_ascii_case(b"100-continue") {
+        if !members(value).all(|member| member.eq_ignore_ascii_case(b"100-continue")) {
             return Err(Reject::with(417, "unknown expectation"));
         }
         self.expect_continue = true;
+        Ok(())
+    }
+
+    /// RFC 9110 section 5.3 would join several fields; their order of preference would be anybody's guess.
+    fn upgrade(&mut self, value: &'b [u8]) -> Result<(), Reject> {
+        if self.upgrade.replace(value).is_some() {
+            return Err(Reject::bad("more than one upgrade"));
+        }
         Ok(())
     }
 
@@ -331,14 +255,19 @@ impl<'b> Meaning<'b> {
 
     /// One number, once. RFC 9110 section 8.6 lets a recipient merge repeated equal ones; refused, see rule 2.
     fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
-        let length = decimal(value).ok_or(Reject::bad("malformed content-length"))?;
+        let length = decimal(value).ok_or_else(|| match value {
+            [] => Reject::bad("malformed content-length"),
+            _ if value.iter().all(u8::is_ascii_digit) => Reject::with(413, "content-length too large"),
+            _ => Reject::bad("malformed content-length"),
+        })?;
         if self.content_length.replace(length).is_some() {
             return Err(Reject::bad("more than one content-length"));
         }
         Ok(())
     }
 
-    /// "chunked", once. RFC 9112 section 6.1: a coding that is not understood is 501.
+    /// "chunked", once, and nothing else. RFC 9112 section 6.1 answers a coding that is not understood by 501,
+    /// section 6.3 one that leaves the end open by 400.
     fn transfer_encoding(&mut self, value: &[u8], version: Version) -> Result<(), Reject> {
         if version == Version::Http10 {
             return Err(Reject::bad("transfer-encoding in HTTP/1.0"));
@@ -350,10 +279,19 @@ impl<'b> Meaning<'b> {
             self.chunked = true;
             return Ok(());
         }
-        if members(value).all(|member| is_token(member) && !member.eq_ignore_ascii_case(b"chunked")) {
-            return Err(Reject::with(501, "transfer coding not supported"));
-        }
-        Err(Reject::bad("malformed transfer-encoding"))
+        // Whether other codings come before "chunked" or stand alone, they are not spoken here.
+        let is_chunked = |member: &[u8]| member.eq_ignore_ascii_case(b"chunked");
+        let unknown = members(value).take_while(|member| is_token(member) && !is_chunked(member)).count();
+        let mut rest = members(value).skip(unknown);
+        let chunked_last = match rest.next() {
+            None => true,
+            Some(member) => is_chunked(member) && rest.next().is_none(),
+        };
+        Err(if unknown > 0 && chunked_last {
+            Reject::with(501, "transfer coding not supported")
+        } else {
+            Reject::bad("malformed transfer-encoding")
+        })
     }
 
     fn body_length(&self) -> Result<BodyLength, Reject> {
