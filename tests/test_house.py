@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -218,3 +219,37 @@ def test_lock_files_pin_by_hash_and_name_no_host() -> None:
         assert "--hash=sha256:" in text
         assert "://" not in text, f"{lock.name} names a host"
         assert lock.with_suffix(".in").is_file()
+
+
+def skeleton(name: str) -> dict[str, list]:
+    """What the two READMEs must have in common: the shape of the page, and all that is not prose."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
+    prose = re.sub(r"^```\n.*?^```$", "", text, flags=re.M | re.S)
+    tables = [line for line in prose.splitlines() if line.startswith("|")]
+    return {
+        "headings": [len(line.split(" ")[0]) for line in prose.splitlines() if line.startswith("#")],
+        "commands": [line.split("#")[0].rstrip() for block in blocks for line in block.splitlines()],
+        "code": re.findall(r"`[^`]+`", prose),
+        "cells in each row of the tables": [line.count("|") for line in tables],
+        "figures": [re.findall(r"\d[\d.,]*", line) for line in tables],
+        "list items": [prose.count("\n- ")],
+        "links": [link for link in re.findall(r"\]\(([^)]+)\)", prose) if "README" not in link],
+    }
+
+
+@pytest.mark.parametrize("part", skeleton("README.md"))
+def test_both_readmes_say_the_same(part: str) -> None:
+    assert skeleton("README.zh-CN.md")[part] == skeleton("README.md")[part]
+
+
+def test_the_two_commands_are_the_first_thing_in_the_readme() -> None:
+    assert skeleton("README.md")["commands"][:2] == ["make run", "make test"]
+
+
+@pytest.mark.parametrize(
+    "page", sorted(p.relative_to(ROOT).as_posix() for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+)
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8")):
+        assert (ROOT / page).parent.joinpath(link).exists(), f"{page} links to {link}"
