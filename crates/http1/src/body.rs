@@ -28,9 +28,9 @@ pub struct Piece {
     pub end: bool,
 }
 
-/// Bytes of a chunk's size line, extension included. hyper allows 16 KB of extensions in a whole body;
-/// here extensions are not read at all, so a line needs room for 16 digits and little else.
-const MAX_SIZE_LINE: u16 = 256;
+/// Bytes of chunk extensions in a whole body, as in hyper. They are checked and dropped; without a bound on all of
+/// them together a body of tiny chunks would be nearly all framing, which no limit on bodies sees.
+const MAX_EXTENSIONS: u16 = 16 * 1024;
 
 /// Bytes of the trailer section. The fields are checked and dropped, never merged into the head's.
 const MAX_TRAILERS: u16 = 8 * 1024;
@@ -39,16 +39,19 @@ const MAX_TRAILERS: u16 = 8 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyDecoder {
     state: State,
+    /// Bytes of chunk extensions so far, at most [`MAX_EXTENSIONS`].
+    extensions: u16,
 }
 
-/// A body's states. Chunked ones go Size → (Extension →) SizeLf → Data → DataCr → DataLf → Size …, and after
+/// A body's states. Chunked ones go Size → (ExtensionSpace →) (Extension →) SizeLf → Data → DataCr → DataLf → Size …, and after
 /// the chunk of size zero TrailerStart → (Trailer → TrailerLf → TrailerStart)* → EndLf → End.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Known { left: u64 },
     UntilClose,
     Size { size: u64, digits: u8 },
-    Extension { size: u64, length: u16 },
+    ExtensionSpace { size: u64 },
+    Extension { size: u64 },
     SizeLf { size: u64 },
     Data { left: u64 },
     DataCr,
@@ -71,7 +74,7 @@ impl BodyDecoder {
             BodyLength::Chunked => State::Size { size: 0, digits: 0 },
             BodyLength::UntilClose => State::UntilClose,
         };
-        Self { state }
+        Self { state, extensions: 0 }
     }
 
     /// Whether the body is over.
@@ -123,12 +126,9 @@ impl BodyDecoder {
     }
 
     /// One byte of the chunked coding's framing.
-    fn framing(&self, byte: u8) -> Result<State, Reject> {
+    fn framing(&mut self, byte: u8) -> Result<State, Reject> {
         const BAD_CHUNK: Reject = Reject::bad("malformed chunk");
         const BAD_TRAILER: Reject = Reject::bad("malformed trailer");
-        let longer = |length: u16, limit: u16, reject: Reject| {
-            if length < limit { Ok(length + 1) } else { Err(reject) }
-        };
         Ok(match self.state {
             State::Size { size, digits } => match (byte, hex(byte)) {
                 // Sixteen digits fill a u64; leading zeros beyond that have no honest use.
@@ -136,15 +136,26 @@ impl BodyDecoder {
                     State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
                 }
                 (b'\r', _) if digits > 0 => State::SizeLf { size },
-                (b';', _) if digits > 0 => State::Extension { size, length: 0 },
+                (b';', _) if digits > 0 => State::Extension { size },
+                (b' ' | b'\t', _) if digits > 0 => State::ExtensionSpace { size },
                 _ => return Err(Reject::bad("malformed chunk size")),
             },
-            State::Extension { size, length } => match byte {
-                b'\r' => State::SizeLf { size },
-                b'\t' | b' '..=b'~' | 0x80.. => {
-                    State::Extension { size, length: longer(length, MAX_SIZE_LINE, BAD_CHUNK)? }
+            // RFC 9112 section 7.1.1: white space before an extension, not before the line's end.
+            State::ExtensionSpace { size } => match byte {
+                b';' => State::Extension { size },
+                b' ' | b'\t' if self.extensions < MAX_EXTENSIONS => {
+                    self.extensions += 1;
+                    State::ExtensionSpace { size }
                 }
-                _ => return Err(BAD_CHUNK),
+                _ => return Err(Reject::bad("malformed chunk extension")),
+            },
+            State::Extension { size } => match byte {
+                b'\r' => State::SizeLf { size },
+                b'\t' | b' '..=b'~' | 0x80.. if self.extensions < MAX_EXTENSIONS => {
+                    self.extensions += 1;
+                    State::Extension { size }
+                }
+                _ => return Err(Reject::bad("malformed chunk extension")),
             },
             State::SizeLf { size } => match (byte, size) {
                 (b'\n', 0) => State::TrailerStart { length: 0 },
@@ -155,13 +166,11 @@ impl BodyDecoder {
             State::DataLf if byte == b'\n' => State::Size { size: 0, digits: 0 },
             State::TrailerStart { length } => match byte {
                 b'\r' => State::EndLf,
-                _ if crate::is_token(&[byte]) => {
-                    State::TrailerName { length: longer(length, MAX_TRAILERS, TRAILERS_TOO_LARGE)? }
-                }
+                _ if crate::is_token(&[byte]) => State::TrailerName { length: longer(length)? },
                 _ => return Err(BAD_TRAILER),
             },
             State::TrailerName { length } => {
-                let length = longer(length, MAX_TRAILERS, TRAILERS_TOO_LARGE)?;
+                let length = longer(length)?;
                 match byte {
                     b':' => State::TrailerValue { length },
                     _ if crate::is_token(&[byte]) => State::TrailerName { length },
@@ -170,9 +179,7 @@ impl BodyDecoder {
             }
             State::TrailerValue { length } => match byte {
                 b'\r' => State::TrailerLf { length },
-                b'\t' | b' '..=b'~' | 0x80.. => {
-                    State::TrailerValue { length: longer(length, MAX_TRAILERS, TRAILERS_TOO_LARGE)? }
-                }
+                b'\t' | b' '..=b'~' | 0x80.. => State::TrailerValue { length: longer(length)? },
                 _ => return Err(BAD_TRAILER),
             },
             State::TrailerLf { length } if byte == b'\n' => State::TrailerStart { length },
@@ -182,7 +189,10 @@ impl BodyDecoder {
     }
 }
 
-const TRAILERS_TOO_LARGE: Reject = Reject::with(431, "trailers too large");
+/// A trailer section of one byte more.
+fn longer(length: u16) -> Result<u16, Reject> {
+    if length < MAX_TRAILERS { Ok(length + 1) } else { Err(Reject::with(431, "trailers too large")) }
+}
 
 /// How much of `left` the input has from `at` on, and what is left then.
 fn take(available: usize, at: usize, left: u64) -> (usize, u64) {

@@ -9,7 +9,7 @@ use crate::head::Version;
 /// How an answer's body goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// None may: the answer to HEAD, 204, 304, 1xx. What the application sends is dropped.
+    /// None may: the answer to HEAD, 204, 205, 304, 1xx. What the application sends is dropped.
     None,
     /// Exactly so many bytes.
     Length(u64),
@@ -74,7 +74,8 @@ impl ResponseEncoder {
     }
 
     /// Add a field of the application's. Transfer-Encoding is dropped, and of Connection only "close" is
-    /// heard: both are the server's to say.
+    /// heard: both are the server's to say. So is Content-Length where the status leaves no choice: RFC 9110
+    /// section 8.6 forbids it in 1xx and 204, section 15.3.6 makes it zero in 205.
     ///
     /// # Errors
     /// The field must not go out as it is; what is in `out` of this head is to be thrown away.
@@ -97,6 +98,9 @@ impl ResponseEncoder {
                 if self.content_length.replace(length).is_some() {
                     return Err(EncodeError::ContentLength);
                 }
+                if matches!(self.status, 100..=199 | 204 | 205) {
+                    return Ok(());
+                }
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return Ok(()),
             _ => {}
@@ -110,16 +114,25 @@ impl ResponseEncoder {
 
     /// End the head: add what the application left out, and decide how the body goes.
     ///
-    /// Returns the framing, and whether the connection stays open after this answer.
+    /// Returns the framing, and whether the connection stays open after this answer. An interim answer (1xx)
+    /// says nothing of the connection and gets no date; 101 names the upgrade in its Connection field.
     #[must_use]
     pub fn finish(self, out: &mut Vec<u8>, options: &ResponseOptions<'_>) -> (Framing, bool) {
+        if self.status < 200 {
+            out.extend_from_slice(if self.status == 101 { b"connection: upgrade\r\n\r\n" } else { b"\r\n" });
+            return (Framing::None, options.keep_alive);
+        }
         let mut keep_alive = options.keep_alive && !self.close;
-        let bodiless = matches!(self.status, 100..=199 | 204 | 304);
-        let framing = if bodiless || (options.head_request && self.content_length.is_none()) {
-            // What GET would have answered is not known, and nothing need be said of it (RFC 9110 section 9.3.2).
+        let framing = if matches!(self.status, 204 | 304) {
+            Framing::None
+        } else if self.status == 205 {
+            out.extend_from_slice(b"content-length: 0\r\n");
             Framing::None
         } else if let Some(length) = self.content_length {
             Framing::Length(length)
+        } else if options.head_request {
+            // What GET would have answered is not known, and nothing need be said of it (RFC 9110 section 9.3.2).
+            Framing::None
         } else if let Some(length) = options.known_length {
             out.extend_from_slice(b"content-length: ");
             push_decimal(out, length);
