@@ -3,6 +3,7 @@
 mod build;
 #[expect(dead_code, reason = "the loop and the server that meet here land next")]
 mod guest;
+mod load;
 
 use pyo3::prelude::*;
 
@@ -13,6 +14,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        build::add_to(module)
+        build::add_to(module)?;
+        load::add_to(module)
     }
 }

@@ -1,0 +1,43 @@
+//! What the driver asks of a protocol: bytes of requests out, bytes of answers in. No sockets, no clocks.
+
+use crate::stats::Fault;
+
+/// What came out of the bytes so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All bytes are used; the answer is not complete.
+    More,
+    /// One answer is complete; bytes may be left.
+    Answer(Answer),
+    /// These bytes are no answer: the connection is of no more use.
+    Fault(Fault),
+}
+
+/// One complete answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Status code; zero where the protocol has none.
+    pub(crate) status: u16,
+    /// What is wrong with it, if anything.
+    pub(crate) fault: Option<Fault>,
+    /// The server closes the connection after it.
+    pub(crate) close: bool,
+}
+
+/// One side of a protocol's exchanges, shared by all connections of a thread.
+pub(crate) trait Protocol {
+    /// What must be remembered for each connection.
+    type Connection;
+
+    /// The state of a connection that has just been opened.
+    fn open(&self) -> Self::Connection;
+
+    /// The bytes of the next `count` requests of a connection, to be sent in one piece.
+    fn requests<'a>(&'a mut self, connection: &'a mut Self::Connection, count: usize) -> &'a [u8];
+
+    /// Take bytes that the server sent; says how many were used. Called again with the rest after an answer.
+    fn receive(&mut self, connection: &mut Self::Connection, bytes: &[u8]) -> (usize, Step);
+
+    /// The server has ended the stream while an answer was awaited. `More` means that it came too early.
+    fn end(&mut self, connection: &mut Self::Connection) -> Step;
+}

@@ -1,0 +1,236 @@
+//! What a URL says: where to connect to, and what to speak there.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A mistake in what the user asked for: one line that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError(pub(crate) String);
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+pub(crate) fn refuse<T>(reason: impl Into<String>) -> Result<T, PlanError> {
+    Err(PlanError(reason.into()))
+}
+
+/// Where the connections go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `host:port`; an IPv6 address stands in brackets.
+    Tcp(String),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// What is spoken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// HTTP/1.1 requests for `path`, with `host` in their Host field.
+    Http {
+        /// Value of the Host field.
+        host: String,
+        /// Path and query, beginning with `/`.
+        path: String,
+    },
+    /// Messages of `size` bytes that must come back unchanged.
+    Echo {
+        /// Bytes a message, its final line feed included.
+        size: usize,
+    },
+}
+
+/// A parsed URL.
+///
+/// - `http://host[:port]/path` and `http+unix:PATH:/path` (the path of the socket ends at the last `:/`);
+/// - `tcp://host:port?size=N` and `unix:PATH?size=N`: echo of N bytes (1 to 1 GiB; default 1024).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The URL as it was given.
+    pub url: String,
+    /// Where the connections go.
+    pub endpoint: Endpoint,
+    /// What is spoken there.
+    pub service: Service,
+}
+
+/// Bytes of an echo message when the URL gives no size: the smallest that the usual echo benches send.
+const DEFAULT_ECHO_SIZE: usize = 1024;
+const MAX_ECHO_SIZE: usize = 1 << 30;
+
+impl Target {
+    /// Parse a URL.
+    ///
+    /// # Errors
+    /// An unknown scheme, a missing port, a size out of range, …: one line that names the mistake.
+    pub fn parse(url: &str) -> Result<Self, PlanError> {
+        if url.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return refuse(format!(
+                "the URL {url:?} has a space or a control character in it: encode it as %20"
+            ));
+        }
+        let (endpoint, service) = if let Some(rest) = url.strip_prefix("http://") {
+            parse_http(url, rest)?
+        } else if let Some(rest) = url.strip_prefix("http+unix:") {
+            parse_http_unix(url, rest)?
+        } else if let Some(rest) = url.strip_prefix("tcp://") {
+            let (authority, options) = split_options(rest);
+            (
+                Endpoint::Tcp(host_and_port(url, authority.trim_end_matches('/'), None)?),
+                parse_echo(url, options)?,
+            )
+        } else if let Some(rest) = url.strip_prefix("unix:") {
+            let (path, options) = split_options(rest);
+            (unix_endpoint(url, path)?, parse_echo(url, options)?)
+        } else {
+            return refuse(format!(
+                "cannot load {url:?}: the URL must begin with http://, http+unix:, tcp:// or unix:"
+            ));
+        };
+        Ok(Self { url: url.to_owned(), endpoint, service })
+    }
+
+    /// The protocol's name in reports: `http`, `tcp` or `unix`.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        match (&self.service, &self.endpoint) {
+            (Service::Http { .. }, _) => "http",
+            (Service::Echo { .. }, Endpoint::Tcp(_)) => "tcp",
+            (Service::Echo { .. }, Endpoint::Unix(_)) => "unix",
+        }
+    }
+}
+
+fn parse_http(url: &str, rest: &str) -> Result<(Endpoint, Service), PlanError> {
+    let rest = rest.split('#').next().unwrap_or(rest);
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let path = match tail.as_bytes().first() {
+        None => "/".to_owned(),
+        Some(b'?') => format!("/{tail}"),
+        Some(_) => tail.to_owned(),
+    };
+    let endpoint = Endpoint::Tcp(host_and_port(url, authority, Some(80))?);
+    Ok((endpoint, Service::Http { host: authority.to_owned(), path }))
+}
+
+fn parse_http_unix(url: &str, rest: &str) -> Result<(Endpoint, Service), PlanError> {
+    let (socket, path) = match rest.rfind(":/") {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (rest, "/"),
+    };
+    Ok((unix_endpoint(url, socket)?, Service::Http { host: "localhost".to_owned(), path: path.to_owned() }))
+}
+
+fn parse_echo(url: &str, options: &str) -> Result<Service, PlanError> {
+    let mut size = DEFAULT_ECHO_SIZE;
+    for (name, value) in pairs(options) {
+        match name {
+            "size" => size = number(url, "size", value, 1, MAX_ECHO_SIZE)?,
+            _ => return refuse(format!("{url:?}: an echo URL has no option {name:?}, only size=N")),
+        }
+    }
+    Ok(Service::Echo { size })
+}
+
+fn unix_endpoint(url: &str, path: &str) -> Result<Endpoint, PlanError> {
+    // sockaddr_un holds 108 bytes, the last of them zero.
+    if path.is_empty() || path.len() > 107 {
+        return refuse(format!("{url:?}: the path of a Unix socket has 1 to 107 bytes"));
+    }
+    Ok(Endpoint::Unix(PathBuf::from(path)))
+}
+
+/// `host:port`, checked in form; without a port the default is put in, where there is one.
+fn host_and_port(url: &str, authority: &str, default: Option<u16>) -> Result<String, PlanError> {
+    let after_host = if authority.starts_with('[') {
+        authority.find(']').map(|at| at + 1)
+    } else {
+        Some(authority.find(':').unwrap_or(authority.len()))
+    };
+    let Some(end) = after_host.filter(|&end| end > 0) else {
+        return refuse(format!("{url:?} names no host"));
+    };
+    if authority.contains('@') {
+        return refuse(format!("{url:?}: give credentials in a header, not in the URL"));
+    }
+    let (host, port) = authority.split_at(end);
+    match (port.strip_prefix(':'), default) {
+        (None, Some(default)) if port.is_empty() => Ok(format!("{host}:{default}")),
+        (Some(digits), _) if digits.parse::<u16>().is_ok_and(|p| p > 0) => Ok(authority.to_owned()),
+        (None, None) if port.is_empty() => refuse(format!("{url:?} names no port")),
+        _ => refuse(format!("{url:?}: the port must be a number from 1 to 65535")),
+    }
+}
+
+fn split_options(rest: &str) -> (&str, &str) {
+    rest.split_once('?').unwrap_or((rest, ""))
+}
+
+fn pairs(options: &str) -> impl Iterator<Item = (&str, &str)> {
+    options.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+fn number(url: &str, name: &str, value: &str, least: usize, most: usize) -> Result<usize, PlanError> {
+    match value.parse::<usize>() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => refuse(format!("{url:?}: {name} must be a number from {least} to {most}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(host: &str, path: &str) -> Service {
+        Service::Http { host: host.to_owned(), path: path.to_owned() }
+    }
+
+    #[test]
+    fn every_form_is_read() {
+        let cases = [
+            ("http://127.0.0.1:8000", Endpoint::Tcp("127.0.0.1:8000".into()), http("127.0.0.1:8000", "/")),
+            ("http://name/a?b=1#c", Endpoint::Tcp("name:80".into()), http("name", "/a?b=1")),
+            ("http://name?b", Endpoint::Tcp("name:80".into()), http("name", "/?b")),
+            ("http://[::1]:81/x", Endpoint::Tcp("[::1]:81".into()), http("[::1]:81", "/x")),
+            ("http+unix:/tmp/s:/x:1", Endpoint::Unix("/tmp/s".into()), http("localhost", "/x:1")),
+            ("http+unix:/tmp/s", Endpoint::Unix("/tmp/s".into()), http("localhost", "/")),
+            ("tcp://h:7?size=100", Endpoint::Tcp("h:7".into()), Service::Echo { size: 100 }),
+            ("tcp://h:7/", Endpoint::Tcp("h:7".into()), Service::Echo { size: 1024 }),
+            ("unix:/tmp/s?size=1", Endpoint::Unix("/tmp/s".into()), Service::Echo { size: 1 }),
+        ];
+        for (url, endpoint, service) in cases {
+            let target = Target::parse(url).expect(url);
+            assert_eq!((target.endpoint, target.service), (endpoint, service), "{url}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let cases = [
+            ("ftp://h/", "must begin with"),
+            ("http://", "names no host"),
+            ("http://:80/", "names no host"),
+            ("http://h:0/", "port must be"),
+            ("http://h:99999/", "port must be"),
+            ("http://[::1/", "names no host"),
+            ("http://u@h/", "credentials"),
+            ("http://h/a b", "%20"),
+            ("http://h/a\r\nX: y", "control"),
+            ("tcp://h", "no port"),
+            ("tcp://h:1?size=0", "size must be"),
+            ("tcp://h:1?sise=5", "no option \"sise\""),
+            ("unix:", "1 to 107 bytes"),
+        ];
+        for (url, part) in cases {
+            let error = Target::parse(url).expect_err(url).to_string();
+            assert!(error.contains(part), "{url}: {error}");
+            assert!(!error.contains('\n'), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+"""``headrace load``: options in, one run, a table or JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from headrace.cli import UsageError
+from headrace.load.runner import run_load
+from headrace.load.table import table
+
+#: Descriptors that a process needs beside its connections.
+SPARE_DESCRIPTORS = 64
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``headrace load``."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "URLs: http://HOST[:PORT]/PATH   http+unix:SOCKET:/PATH   tcp://HOST:PORT?size=N and unix:SOCKET?size=N "
+        "(echo)\nExit status: 0 some requests succeeded, 1 none did, 2 wrong usage, 130 interrupted."
+    )
+    add = parser.add_argument
+    add("url", metavar="URL", help="what to load")
+    add(
+        "-c",
+        "--connections",
+        type=int,
+        default=64,
+        metavar="N",
+        help="open connections (64)",
+    )
+    add(
+        "-d",
+        "--duration",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="seconds to measure (10)",
+    )
+    add(
+        "--warmup",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds to load before measuring (0)",
+    )
+    add(
+        "-t",
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="threads that share the connections (1)",
+    )
+    add(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="requests a second, sent on time whatever the answers (open loop)",
+    )
+    add(
+        "--poisson",
+        action="store_true",
+        help="with --rate: random arrivals in place of even ones",
+    )
+    add(
+        "--pipeline",
+        type=int,
+        default=1,
+        metavar="N",
+        help="requests in one piece on a connection (1)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="seconds to connect, and for an answer (10)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="seed of all that is random (1)",
+    )
+    http = parser.add_argument_group("HTTP")
+    http.add_argument("-m", "--method", default="GET", help="method (GET)")
+    http.add_argument(
+        "-H",
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="a field to send",
+    )
+    body = http.add_mutually_exclusive_group()
+    body.add_argument("--body", type=Path, metavar="FILE", help="body to send")
+    body.add_argument(
+        "--body-size", type=int, metavar="N", help="send a body of N bytes of text"
+    )
+    checks = parser.add_argument_group(
+        "checks",
+        "by default each answer must have the first one's status, below 400, and its length",
+    )
+    checks.add_argument(
+        "--expect-status", type=int, metavar="CODE", help="status of a good answer"
+    )
+    checks.add_argument(
+        "--expect-body-length",
+        type=int,
+        metavar="N",
+        help="bytes of a good answer's body",
+    )
+    checks.add_argument(
+        "--expect-body",
+        type=Path,
+        metavar="FILE",
+        help="body of a good answer, byte for byte",
+    )
+    checks.add_argument(
+        "--any-length", action="store_true", help="bodies may differ in length"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json", metavar="FILE", help="write the result as JSON; - for standard output"
+    )
+    output.add_argument(
+        "--pid",
+        type=int,
+        metavar="PID",
+        help="count the CPU time of this process and its children",
+    )
+    output.add_argument("--quiet", action="store_true", help="no progress line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``headrace load``.
+
+    :returns: 0 when requests succeeded, 1 when none did, 130 when interrupted.
+    :raises UsageError: for what cannot be done as asked.
+    """
+    for name in (
+        "connections",
+        "threads",
+        "pipeline",
+        "pid",
+        "seed",
+        "body_size",
+        "expect_body_length",
+    ):
+        value = getattr(args, name)
+        if value is not None and not 0 <= value < 2**32:
+            raise UsageError(
+                f"--{name.replace('_', '-')} must be a number from 0 to {2**32 - 1}"
+            )
+    if args.expect_status is not None and not 100 <= args.expect_status <= 999:
+        raise UsageError("--expect-status must have three digits")
+    if args.poisson and args.rate is None:
+        raise UsageError("--poisson needs --rate")
+    allow_descriptors(args.connections + SPARE_DESCRIPTORS)
+    result = run_load(
+        args.url,
+        progress=not args.quiet and sys.stderr.isatty(),
+        connections=args.connections,
+        threads=args.threads,
+        duration=args.duration,
+        warmup=args.warmup,
+        rate=args.rate,
+        poisson=args.poisson,
+        pipeline=args.pipeline,
+        timeout=args.timeout,
+        pid=args.pid,
+        seed=args.seed,
+        method=args.method,
+        headers=args.header,
+        body=read(args.body),
+        body_size=args.body_size,
+        expect_status=args.expect_status,
+        expect_body_length=args.expect_body_length,
+        expect_body=read(args.expect_body),
+        any_length=args.any_length,
+    )
+    write(result, args.json)
+    if result["interrupted"]:
+        return 130
+    return 0 if result["requests"] else 1
+
+
+def write(result: dict[str, Any], where: str | None) -> None:
+    """Print the table, or the JSON to where it is wanted (with the table beside it, when that is a file)."""
+    if where == "-":
+        print(json.dumps(result))
+        return
+    if where is not None:
+        try:
+            Path(where).write_text(json.dumps(result, indent=1) + "\n")
+        except OSError as error:
+            raise UsageError(f"cannot write {where}: {error.strerror}") from None
+    print(table(result))
+
+
+def read(path: Path | None) -> bytes | None:
+    """The bytes of a file that the user named."""
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Raise this process's soft limit of open files, as far as the hard limit lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise UsageError(
+            f"so many connections need {wanted} open files, the limit is {hard}: raise ulimit -n"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
