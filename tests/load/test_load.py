@@ -125,9 +125,7 @@ def test_a_closed_loop_counts_what_the_server_answered(web: str) -> None:
     assert result["duration_s"] == pytest.approx(0.5)
     assert result["requests_per_second"] == pytest.approx(result["requests"] / 0.5)
     latency = result["latency_us"]
-    quantiles = [
-        latency[name] for name in ("min", "p50", "p75", "p90", "p99", "p99.9", "max")
-    ]
+    quantiles = [latency[name] for name in ("min", "p50", "p75", "p90", "p99", "p99.9", "max")]
     assert quantiles == sorted(quantiles) and quantiles[0] > 0
     # Little's law: seven connections that are always busy.
     assert latency["mean"] * result["requests"] == pytest.approx(7 * 0.5e6, rel=0.2)
@@ -137,19 +135,9 @@ def test_a_closed_loop_counts_what_the_server_answered(web: str) -> None:
 
 def test_an_open_loop_keeps_its_rate_and_its_share_of_threads(web: str) -> None:
     for extra in ([], ["--poisson"]):
-        result = load(
-            f"{web}/", "-c", "8", "-t", "2", "-d", "1", "--rate", "200", *extra
-        )
+        result = load(f"{web}/", "-c", "8", "-t", "2", "-d", "1", "--rate", "200", *extra)
         assert result["offered"] == pytest.approx(200, abs=1 if not extra else 60)
-        assert (
-            abs(
-                result["requests"]
-                + result["unsent"]
-                + result["awaited"]
-                - result["offered"]
-            )
-            <= 8
-        )
+        assert abs(result["requests"] + result["unsent"] + result["awaited"] - result["offered"]) <= 8
         assert result["lag_us"]["p50"] < 50_000
 
 
@@ -165,9 +153,7 @@ def test_echo_over_tcp_and_unix(size: int, tmp_path: Path) -> None:
         )
         assert result["protocol"] == "tcp"
         assert result["requests"] > 5 and not any(result["errors"].values())
-        assert result["bytes_in"] == pytest.approx(
-            result["requests"] * size, abs=8 * size
-        )
+        assert result["bytes_in"] == pytest.approx(result["requests"] * size, abs=8 * size)
     path = tmp_path / "s"
     for _ in serving(UnixServer(str(path), Echo)):
         result = load(f"unix:{path}?size={size}", "-c", "3", "-d", "0.3")
@@ -178,9 +164,7 @@ def test_echo_over_tcp_and_unix(size: int, tmp_path: Path) -> None:
 def test_pipelined_messages_are_answered_each(tmp_path: Path) -> None:
     path = tmp_path / "s"
     for _ in serving(UnixServer(str(path), Echo)):
-        result = load(
-            f"unix:{path}?size=100", "-c", "2", "-d", "0.3", "--pipeline", "16"
-        )
+        result = load(f"unix:{path}?size=100", "-c", "2", "-d", "0.3", "--pipeline", "16")
         assert result["requests"] > 50 and not any(result["errors"].values())
 
 
@@ -286,9 +270,7 @@ def test_the_servers_cpu_time_is_counted_with_its_children(tmp_path: Path) -> No
         "print('ready', flush=True)\n"
         "server.serve_forever(0.01)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE
-    ) as server:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None and server.stdout.readline() == b"ready\n"
             result = load(
@@ -304,17 +286,13 @@ def test_the_servers_cpu_time_is_counted_with_its_children(tmp_path: Path) -> No
             server.terminate()
     cpu = result["server"]
     assert (cpu["pid"], cpu["processes"]) == (server.pid, 4)
-    assert cpu["cpu_ns_per_request"] == pytest.approx(
-        cpu["cpu_ns"] / result["requests"]
-    )
+    assert cpu["cpu_ns_per_request"] == pytest.approx(cpu["cpu_ns"] / result["requests"])
     assert 1_000 < cpu["cpu_ns_per_request"] < 1_000_000
 
 
 def test_interrupted_it_reports_what_it_has(web: str) -> None:
     words = [*HEADRACE, f"{web}/", "-c", "2", "-d", "60", "--json", "-"]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         before = Answers.count
         deadline = time.monotonic() + 30
         while Answers.count < before + 20 and time.monotonic() < deadline:
@@ -323,9 +301,7 @@ def test_interrupted_it_reports_what_it_has(web: str) -> None:
         output, errors = process.communicate(timeout=10)
     assert process.returncode == 130, errors
     result = json.loads(output)
-    assert (
-        result["interrupted"] and result["requests"] >= 10 and result["duration_s"] < 40
-    )
+    assert result["interrupted"] and result["requests"] >= 10 and result["duration_s"] < 40
 
 
 @pytest.mark.parametrize(
@@ -350,9 +326,7 @@ def test_interrupted_it_reports_what_it_has(web: str) -> None:
     ],
 )
 def test_nonsense_is_refused_in_one_line(arguments: list[str], part: str) -> None:
-    done = subprocess.run(
-        [*HEADRACE, *arguments], check=False, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([*HEADRACE, *arguments], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert part in done.stderr and done.stderr.count("\n") == 1 and not done.stdout
 

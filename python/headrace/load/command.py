@@ -101,16 +101,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     body = http.add_mutually_exclusive_group()
     body.add_argument("--body", type=Path, metavar="FILE", help="body to send")
-    body.add_argument(
-        "--body-size", type=int, metavar="N", help="send a body of N bytes of text"
-    )
+    body.add_argument("--body-size", type=int, metavar="N", help="send a body of N bytes of text")
     checks = parser.add_argument_group(
         "checks",
         "by default each answer must have the first one's status, below 400, and its length",
     )
-    checks.add_argument(
-        "--expect-status", type=int, metavar="CODE", help="status of a good answer"
-    )
+    checks.add_argument("--expect-status", type=int, metavar="CODE", help="status of a good answer")
     checks.add_argument(
         "--expect-body-length",
         type=int,
@@ -123,13 +119,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="body of a good answer, byte for byte",
     )
-    checks.add_argument(
-        "--any-length", action="store_true", help="bodies may differ in length"
-    )
+    checks.add_argument("--any-length", action="store_true", help="bodies may differ in length")
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json", metavar="FILE", help="write the result as JSON; - for standard output"
-    )
+    output.add_argument("--json", metavar="FILE", help="write the result as JSON; - for standard output")
     output.add_argument(
         "--pid",
         type=int,
@@ -156,9 +148,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         value = getattr(args, name)
         if value is not None and not 0 <= value < 2**32:
-            raise UsageError(
-                f"--{name.replace('_', '-')} must be a number from 0 to {2**32 - 1}"
-            )
+            raise UsageError(f"--{name.replace('_', '-')} must be a number from 0 to {2**32 - 1}")
     if args.expect_status is not None and not 100 <= args.expect_status <= 999:
         raise UsageError("--expect-status must have three digits")
     if args.poisson and args.rate is None:

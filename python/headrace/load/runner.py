@@ -27,11 +27,7 @@ def run_load(url: str, *, progress: bool = False, **options: Any) -> dict[str, A
         run = LoadRun(url, **options)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    line = (
-        ProgressLine(options.get("warmup", 0.0) + options.get("duration", 10.0))
-        if progress
-        else None
-    )
+    line = ProgressLine(options.get("warmup", 0.0) + options.get("duration", 10.0)) if progress else None
     try:
         try:
             while not run.wait(LOOK):
@@ -74,9 +70,7 @@ class ProgressLine:
             rate = (good - counted) / (elapsed - then) if elapsed > then else 0.0
             self._before = (elapsed, good)
             text = f"{elapsed:5.1f} of {self._seconds:g} s   {rate:9,.0f} requests/s"
-            text += f"   {connections} connections" + (
-                f"   {errors} errors" if errors else ""
-            )
+            text += f"   {connections} connections" + (f"   {errors} errors" if errors else "")
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:

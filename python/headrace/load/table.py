@@ -56,16 +56,12 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         yield row("", f"{spread}   min {duration(latency['min'])}")
     if result["lag_us"] is not None and result["lag_us"]["max"] is not None:
         lag = result["lag_us"]
-        shown = "   ".join(
-            f"{name} {duration(lag[name])}" for name in ("p50", "p99", "max")
-        )
+        shown = "   ".join(f"{name} {duration(lag[name])}" for name in ("p50", "p99", "max"))
         yield row("sent late by", f"{shown}   (the latencies include it)")
     if result["status"]:
         yield row(
             "status",
-            "   ".join(
-                f"{code}: {count:,}" for code, count in result["status"].items()
-            ),
+            "   ".join(f"{code}: {count:,}" for code, count in result["status"].items()),
         )
     yield row("errors", errors(result))
     if seconds > 0:
@@ -92,9 +88,7 @@ def errors(result: dict[str, Any]) -> str:
     if result["reconnects"]:
         seen.append(f"(connections opened anew: {result['reconnects']:,})")
     text = "   ".join(seen) or "none"
-    if result["first_error"] and (
-        any(result["errors"].values()) or not result["requests"]
-    ):
+    if result["first_error"] and (any(result["errors"].values()) or not result["requests"]):
         text += f"\n{'':>14}first: {result['first_error']}"
     if result["errors"]["body"]:
         text += f"\n{'':>14}bodies that rightly differ in length need --any-length"
@@ -105,9 +99,7 @@ def processors(result: dict[str, Any]) -> Iterator[str]:
     """CPU time of the server and of this client."""
     server = result.get("server")
     if server is not None and server["cpu_ns_per_request"] is not None:
-        count = (
-            f"{server['processes']} process{'es' if server['processes'] != 1 else ''}"
-        )
+        count = f"{server['processes']} process{'es' if server['processes'] != 1 else ''}"
         yield row(
             "server CPU",
             f"{server['cpu_ns_per_request'] / 1000:.2f} µs a request ({count})",
