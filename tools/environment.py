@@ -62,9 +62,11 @@ def files_below(names: tuple[str, ...]) -> list[Path]:
 
 def runs(python: Path) -> bool:
     """Whether an environment's interpreter works and has pip: what it was made from may have been removed."""
-    return (
-        subprocess.run([python, "-I", "-c", "import pip"], capture_output=True, check=False).returncode == 0
-    )
+    try:
+        subprocess.run([python, "-I", "-c", "import pip"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
 
 
 def make_environment(folder: Path) -> None:
@@ -131,6 +133,9 @@ def main() -> int:
         make_environment(folder)
         install_requirements(folder, args.requirements.resolve())
         build_extension(folder, args.profile)
+    except FileNotFoundError as error:
+        print(f"headrace: {error.filename} is missing", file=sys.stderr)
+        return 2
     except subprocess.CalledProcessError as error:
         return error.returncode if error.returncode > 0 else 1
     return 0
