@@ -1,10 +1,11 @@
 """Stubs of the extension, written by hand and held to it by ``mypy.stubtest``."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self, final
 
 def build_info() -> dict[str, str]: ...
 
+@final
 class LoadRun:
     """A run of the load generator; it begins when it is made. ``ValueError``: one line about what cannot be."""
 
@@ -30,7 +31,7 @@ class LoadRun:
         expect_body_length: int | None = None,
         expect_body: bytes | None = None,
         any_length: bool = False,
-    ) -> LoadRun: ...
+    ) -> Self: ...
     def wait(self, seconds: float) -> bool: ...
     def stop(self) -> None: ...
     def snapshot(self) -> tuple[int, int, int, float | None]: ...
