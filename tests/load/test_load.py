@@ -115,7 +115,9 @@ def test_a_closed_loop_counts_what_the_server_answered(web: str) -> None:
     before = Answers.count
     result = load(f"{web}/", "-c", "7", "-t", "2", "-d", "0.5")
     assert result["requests"] > 50
-    assert result["requests"] <= Answers.count - before <= result["requests"] + 14  # sent, not answered in time
+    assert (
+        result["requests"] <= Answers.count - before <= result["requests"] + 14
+    )  # sent, not answered in time
     assert result["status"] == {"200": result["requests"]}
     assert not any(result["errors"].values())
     assert (
