@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?=
 # More words for pytest: make test-python PYTEST_ARGS="-k echo -x"
 PYTEST_ARGS ?=
+# For how long `make test-slow` runs each fuzz target.
+FUZZ_SECONDS ?= 60
 export PYTHON PYTEST_ARGS
 
 BIN := .venv/bin
@@ -58,6 +60,7 @@ test-pythons: ## run the Python tests on every other supported interpreter that 
 
 test-slow: ready ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+	tools/fuzz.sh $(FUZZ_SECONDS)
 
 fix: ready ## mend formatting and what the linters can mend
 	cargo fmt --all

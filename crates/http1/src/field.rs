@@ -58,3 +58,46 @@ pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
         number.checked_mul(10)?.checked_add(u64::from(byte - b'0'))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn tokens() {
+        assert!(is_token(b"!#$%&'*+-.^_`|~09azAZ"));
+        assert!(!is_token(b""));
+        for byte in 0..=u8::MAX {
+            let expected = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            assert_eq!(is_token(&[byte]), expected, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn field_values() {
+        assert!(is_field_value(b""));
+        for byte in 0..=u8::MAX {
+            let expected = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+            assert_eq!(is_field_value(&[byte]), expected, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn lists() {
+        let split = |value| members(value).collect::<Vec<_>>();
+        assert_eq!(split(b" a,\tb c ,,d"), [&b"a"[..], b"b c", b"", b"d"]);
+        assert_eq!(split(b""), [b""]);
+        assert_eq!(trim(b" \t\xa0a\x0b\t "), b"\xa0a\x0b");
+    }
+
+    #[test]
+    fn decimals() {
+        assert_eq!(decimal(b"0"), Some(0));
+        assert_eq!(decimal(b"0018446744073709551615"), Some(u64::MAX));
+        for bad in ["", "18446744073709551616", "+1", "-1", "1_0", " 1", "1 ", "0x1", "1.0", "\u{0661}"] {
+            assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}
