@@ -18,7 +18,7 @@ PREPARE = python=$$(tools/find_python.sh) && "$$python" -I tools/environment.py
 # One interpreter for every cargo command: otherwise each compiles pyo3 anew for the one it finds.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help run test ready format lint types arrows test-rust test-python test-pythons test-slow bench fix lock clean
+.PHONY: help run test ready format lint types arrows test-rust test-python test-pythons test-slow fuzz fix lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -58,8 +58,11 @@ test-python: ready ## run the Python tests on the chosen interpreter
 test-pythons: ## run the Python tests on every other supported interpreter that is here
 	@tools/test_pythons.sh $(PYTEST_ARGS)
 
-test-slow: ready ## run the tests that take minutes
+test-slow: ready fuzz ## run the tests that take minutes, and fuzz
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+fuzz: ## fuzz each parser for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
+	@tools/fuzz.sh $(FUZZ_SECONDS)
 	tools/fuzz.sh $(FUZZ_SECONDS)
 
 fix: ready ## mend formatting and what the linters can mend
@@ -71,5 +74,5 @@ lock: ## choose the newest versions of the Python packages in requirements/
 	@tools/lock.sh
 
 clean: ## remove everything that was built
-	rm -rf .venv .venv-* .cache target .mypy_cache .pytest_cache .ruff_cache python/headrace/_native*.so
+	rm -rf .venv .venv-* .cache target fuzz/target .mypy_cache .pytest_cache .ruff_cache python/headrace/_native*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -94,22 +94,31 @@ def install_requirements(folder: Path, lock: Path) -> None:
     stamp.write_text(wanted)
 
 
-def extension_state(wanted: str) -> dict[str, object]:
-    """What the stamp must say for the extension to be the wanted one, and untouched since it was built."""
+def extension_state(origin: str) -> dict[str, object]:
+    """What the stamp says of an extension that was built from `origin`, and not touched since."""
     about = EXTENSION.stat()
-    return {"built from": wanted, "size": about.st_size, "written at": about.st_mtime_ns}
+    return {"built from": origin, "size": about.st_size, "written at": about.st_mtime_ns}
 
 
-def build_extension(folder: Path, profile: str) -> None:
-    """Build the extension and install the package for editing, unless that is done."""
-    rust = "\0".join(os.environ.get(name, "") for name in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"))
-    wanted = f"{digest(files_below(EXTENSION_SOURCES))} {profile} {sys.version} {rust}"
+def extension_origin(profile: str) -> str:
+    """What the extension is built from: sources, profile, interpreter, flags of the compiler."""
+    flags = "\0".join(os.environ.get(name, "") for name in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"))
+    return f"{digest(files_below(EXTENSION_SOURCES))} {profile} {sys.version} {flags}"
+
+
+def is_built(folder: Path, origin: str) -> bool:
+    """Whether the extension is there, built from `origin`, and the environment knows the package."""
     installed = folder / "headrace-package"
-    if EXTENSION.is_file() and EXTENSION_STAMP.is_file() and installed.is_file():
-        built = json.loads(EXTENSION_STAMP.read_text())
-        if built == extension_state(wanted) and installed.read_text() == wanted:
-            return
-    subprocess.run([ROOT / "tools" / "toolchain.sh"], check=True)
+    if not (EXTENSION.is_file() and EXTENSION_STAMP.is_file() and installed.is_file()):
+        return False
+    return (
+        bool(json.loads(EXTENSION_STAMP.read_text()) == extension_state(origin))
+        and installed.read_text() == origin
+    )
+
+
+def build_extension(folder: Path, profile: str, origin: str) -> None:
+    """Build the extension, and install the package for editing."""
     say(f"building the extension for CPython {sys.version.split()[0]}, profile {profile}")
     EXTENSION_STAMP.parent.mkdir(parents=True, exist_ok=True)
     EXTENSION_STAMP.unlink(missing_ok=True)
@@ -117,8 +126,8 @@ def build_extension(folder: Path, profile: str) -> None:
     environment.pop("CONDA_PREFIX", None)  # maturin refuses to choose between the two
     maturin = [str(folder / "bin" / "maturin"), "develop", "--locked", "--profile", profile]
     subprocess.run(maturin, check=True, cwd=ROOT, env=environment)
-    EXTENSION_STAMP.write_text(json.dumps(extension_state(wanted)))
-    installed.write_text(wanted)
+    EXTENSION_STAMP.write_text(json.dumps(extension_state(origin)))
+    folder.joinpath("headrace-package").write_text(origin)
 
 
 def main() -> int:
@@ -130,9 +139,14 @@ def main() -> int:
     args = parser.parse_args()
     folder = args.folder.absolute()
     try:
+        origin = extension_origin(args.profile)
+        if not is_built(folder, origin):
+            # First, for it costs nothing: who lacks a compiler learns it before packages are downloaded.
+            subprocess.run([ROOT / "tools" / "toolchain.sh"], check=True)
         make_environment(folder)
         install_requirements(folder, args.requirements.resolve())
-        build_extension(folder, args.profile)
+        if not is_built(folder, origin):  # the environment may have been made anew
+            build_extension(folder, args.profile, origin)
     except FileNotFoundError as error:
         print(f"headrace: {error.filename} is missing", file=sys.stderr)
         return 2
