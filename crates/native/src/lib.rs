@@ -1,7 +1,8 @@
 //! The extension module `headrace._native`: the one crate that names pyo3.
 
 mod build;
-#[expect(dead_code, reason = "the loop and the server that meet here land next")]
+mod eventloop;
+mod ffi;
 mod guest;
 mod load;
 
@@ -15,6 +16,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         build::add_to(module)?;
-        load::add_to(module)
+        load::add_to(module)?;
+        eventloop::add_to(module)
     }
 }

@@ -1,0 +1,53 @@
+//! The event loop's engine: ready queue, timers, poller, run cycle, readers and writers, transports.
+//!
+//! `headrace.Loop` joins it with CPython's own `asyncio.SelectorEventLoop` (see `python/headrace/loop.py`):
+//! what is not overridden here is inherited there.
+//!
+//! Three rules hold here:
+//! 1. No cell stays borrowed while Python code may run; dropping a reference may run Python code.
+//! 2. One callback, then one flush: what a callback has written goes out together when it returns.
+//! 3. The interpreter lock is given up only around a wait that can block.
+
+mod core;
+mod cycle;
+mod errors;
+mod fds;
+mod schedule;
+mod timers;
+mod transport;
+mod watch;
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+pub(crate) use self::core::LoopCore;
+use crate::ffi::handle;
+
+/// Make the native handle types and give them the methods of asyncio's own that are not native.
+///
+/// `handle_class` and `timer_class` are `asyncio.Handle` and `asyncio.TimerHandle`. Returns the native types.
+#[pyfunction]
+fn _define_handles<'py>(
+    handle_class: &Bound<'py, PyAny>,
+    timer_class: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyType>)> {
+    let (handle, timer) = handle::define(handle_class, timer_class)?;
+    schedule::install_on_handles(&handle, &timer)?;
+    Ok((handle, timer))
+}
+
+/// How many native handles exist, over all loops: for leak checks.
+#[pyfunction]
+fn _handles_alive() -> isize {
+    handle::alive()
+}
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add_class::<LoopCore>()?;
+    module.add_class::<transport::Channel>()?;
+    schedule::install(&py.get_type::<LoopCore>())?;
+    module.add_function(wrap_pyfunction!(_define_handles, module)?)?;
+    module.add_function(wrap_pyfunction!(_handles_alive, module)?)?;
+    module.add_function(wrap_pyfunction!(transport::_define_transport, module)?)
+}
