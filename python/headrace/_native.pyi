@@ -1,10 +1,11 @@
 """Stubs of the extension, written by hand and held to it by ``mypy.stubtest``."""
 
-
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Self, TypeVarTuple, Unpack, final
+
+from typing_extensions import disjoint_base
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -42,6 +43,7 @@ class LoadRun:
     def snapshot(self) -> tuple[int, int, int, float | None]: ...
     def report(self) -> dict[str, Any]: ...
 
+@disjoint_base
 class LoopCore:
     """The native half of ``headrace.Loop``."""
 
@@ -52,25 +54,27 @@ class LoopCore:
     def call_soon(
         self,
         callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        *args: *_Ts,
         context: Context | None = None,
     ) -> Handle: ...
     def call_soon_threadsafe(
         self,
         callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        *args: *_Ts,
         context: Context | None = None,
     ) -> Handle: ...
     def call_later(
         self,
-        delay: float, callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        delay: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
         context: Context | None = None,
     ) -> TimerHandle: ...
     def call_at(
         self,
-        when: float, callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        when: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
         context: Context | None = None,
     ) -> TimerHandle: ...
     def time(self) -> float: ...
