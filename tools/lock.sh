@@ -13,9 +13,9 @@ fi
 "$python" -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/lock.txt
 
 # build comes first: it is in the others too, at one version.
-for name in lock build test; do
+for name in lock build bench test; do
   constraint=()
-  [ "$name" != test ] || constraint=(--constraint requirements/build.txt)
+  [[ $name != bench && $name != test ]] || constraint=(--constraint requirements/build.txt)
   "$python" -m uv pip compile "$upgrade" --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
     --no-emit-find-links --custom-compile-command "make lock" "${constraint[@]}" --output-file "requirements/$name.txt" "requirements/$name.in"
 done
