@@ -63,7 +63,6 @@ test-slow: ready fuzz ## run the tests that take minutes, and fuzz
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS)
-	tools/fuzz.sh $(FUZZ_SECONDS)
 
 fix: ready ## mend formatting and what the linters can mend
 	cargo fmt --all
