@@ -28,7 +28,8 @@ def _borrow_methods() -> None:
     """Give the native handles the cold methods of asyncio's: they ask for attributes alone, which ours have."""
     for native, model in ((Handle, events.Handle), (TimerHandle, events.TimerHandle)):
         for name in ("__repr__", "_repr_info", "_run", "get_context"):
-            setattr(native, name, getattr(model, name))
+            if hasattr(model, name):  # get_context came with 3.12
+                setattr(native, name, getattr(model, name))
     for name in ("__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "when"):
         setattr(TimerHandle, name, getattr(events.TimerHandle, name))
 
