@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tests need and this machine lacks. Only CI does so unasked.
+# Installs the Debian packages that tests need and this machine lacks. `need` lines below are the whole list.
 set -euo pipefail
-
-# A program that a test starts, and the package that has it.
-NEEDED=(
-  "redis-server redis-server"
-)
+cd "$(dirname "$0")/.."
 
 missing=()
-for line in "${NEEDED[@]}"; do
-  read -r program package <<<"$line"
-  command -v "$program" >/dev/null || missing+=("$package")
-done
+
+# need PACKAGE COMMAND...: the package is needed where the command fails.
+need() {
+  local package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+# CPython's own asyncio tests, which Debian keeps in a package of their own; other builds have them.
+python=$(tools/find_python.sh)
+if [[ $python == /usr/bin/* ]]; then need libpython3-testsuite "$python" -c "import test.test_asyncio"; fi
+
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "headrace: tests need these Debian packages or their like: ${missing[*]}" >&2
