@@ -21,7 +21,7 @@ if [ $# -eq 0 ]; then
   set -- "${targets[@]}"
 fi
 
-python3 fuzz/seeds.py
+"$(tools/find_python.sh)" fuzz/seeds.py
 cargo +nightly fuzz build
 for target in "$@"; do
   echo "==> $target"

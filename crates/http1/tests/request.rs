@@ -4,6 +4,8 @@ use headrace_http1::{BodyLength, FieldSlots, Limits, Reject, Target, Version, pa
 use proptest::prelude::*;
 use support::{Event, Policy, Reader};
 
+#[path = "support/oracle.rs"]
+mod oracle;
 mod support;
 
 /// Path, query and authority.
@@ -104,4 +106,30 @@ proptest! {
             fields.into_iter().map(|(name, value)| (name.into_bytes(), value.into_bytes())).collect();
         prop_assert_eq!(read, written);
     }
+
+    /// A slip in any place of a good head is seen, and seen alike by a second, plain reading of the grammar.
+    #[test]
+    fn slips_are_seen_alike(
+        which in 0usize..GOOD.len(),
+        slips in prop::collection::vec((any::<prop::sample::Index>(), slip(), any::<bool>()), 0..4),
+    ) {
+        let mut bytes = GOOD[which].as_bytes().to_vec();
+        for (at, byte, replace) in slips {
+            let at = at.index(bytes.len());
+            bytes.splice(at..at + usize::from(replace), [byte]);
+        }
+        oracle::compare(&bytes, &Limits::default());
+    }
+}
+
+const GOOD: [&str; 4] = [
+    "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "POST /a?b=c HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 10\r\nX:\r\n\r\n",
+    "\r\nOPTIONS http://a:80 HTTP/1.1\r\nhost: A:80\r\nconnection: close\r\n\r\n",
+    "PUT /long/enough/for/a/word HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
+];
+
+/// A byte that means something somewhere, or any.
+fn slip() -> impl Strategy<Value = u8> {
+    prop_oneof![prop::sample::select(&b"\r\n\t\0 :,;?#*/@[]%+-_0159aH\x0b\x7f\x80\x85\xff"[..]), any::<u8>()]
 }
