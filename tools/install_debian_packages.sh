@@ -14,7 +14,10 @@ need() {
 
 # CPython's own asyncio tests, which Debian keeps in a package of their own; other builds have them.
 python=$(tools/find_python.sh)
-if [[ $python == /usr/bin/* ]]; then need libpython3-testsuite "$python" -c "import test.test_asyncio"; fi
+if [[ $python == /usr/bin/* ]]; then
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  need "libpython$version-testsuite" "$python" -c "import test.test_asyncio"
+fi
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
