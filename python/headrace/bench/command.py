@@ -1,0 +1,131 @@
+"""``headrace bench``: what a user can ask of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.bench import registry, report_terminal
+from headrace.bench.environments import missing
+from headrace.bench.model import Scenario
+from headrace.bench.rounds import Settings
+from headrace.bench.run import run_all
+from headrace.cli import UsageError
+
+#: ``--quick``: enough to see that all works, and differences of tens of percent.
+QUICK = Settings(rounds=2, seconds=0.3, restart_every=2, warmup_step=0.2, warmup_limit=0.4)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands of ``headrace bench``."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list scenarios, contenders, and what is missing")
+    listing.add_argument("name", nargs="?", help="a scenario: list only its contenders")
+    run_parser = actions.add_parser("run", help="measure scenarios")
+    add = run_parser.add_argument
+    add("names", nargs="+", metavar="NAME", help="scenarios; all for every one")
+    add("--contenders", metavar="A,B", default="", help="only these contenders")
+    add("--cases", metavar="A,B", default="", help="only these cases of the scenarios")
+    add("--baseline", metavar="NAME", help="compare with this contender (the scenario has its own default)")
+    add("--rounds", type=int, metavar="N", help="measurements of each contender (8)")
+    add("--seconds", type=float, metavar="S", help="seconds of a measurement (1)")
+    add("--restart-every", type=int, metavar="N", help="rounds between fresh processes (4)")
+    add("--seed", type=int, default=1, metavar="N", help="seed of the order of measurements (1)")
+    add("--quick", action="store_true", help="short rounds: to see that it works")
+    add("--json", metavar="FILE", help="write raw rounds, histograms and environment")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``headrace bench``.
+
+    :returns: 0 well; 1 when nothing could be measured or a gate failed.
+    :raises UsageError: for what cannot be done as asked.
+    """
+    action: int = {"list": list_all, "run": run_scenarios}[args.action](args)
+    return action
+
+
+def list_all(args: argparse.Namespace) -> int:
+    """``bench list``: scenarios and who takes part in them."""
+    known = registry.scenarios()
+    chosen = registry.choose([args.name], known, "scenario") if args.name else list(known.values())
+    for scenario in chosen:
+        print(f"{scenario.name}: {scenario.summary}")
+        print(f"  cases: {', '.join(case.name for case in scenario.cases)}; baseline: {scenario.baseline}")
+        for contender in registry.hosts_of(scenario):
+            command = missing(contender, scenario)
+            print(f"  {contender.name:<24}{contender.summary}" + (f"; missing: {command}" if command else ""))
+    return 0
+
+
+def run_scenarios(args: argparse.Namespace) -> int:
+    """``bench run``: measure, print, and write."""
+    known = registry.scenarios()
+    names = list(known) if args.names == ["all"] else args.names
+    chosen = registry.choose(names, known, "scenario")
+    settings = settings_of(args)
+    cases = words(args.cases)
+    check_cases(chosen, cases)
+    writable(args.json)
+    progress = report_terminal.Progress()
+    try:
+        pairs = [(scenario, settings) for scenario in chosen]
+        found = run_all(pairs, words(args.contenders), args.baseline, progress, cases)
+    finally:
+        progress.clear()
+    print(report_terminal.text(found))
+    write(found, args.json)
+    measured = any(
+        row["cpu_ns_per_request"]
+        for scenario in found["scenarios"]
+        for case in scenario["cases"]
+        for row in case["summary"]["rows"]
+    )
+    return 0 if measured else 1
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """How much is measured, from the options."""
+    base = QUICK if args.quick else Settings()
+    rounds = base.rounds if args.rounds is None else args.rounds
+    seconds = base.seconds if args.seconds is None else args.seconds
+    restart = base.restart_every if args.restart_every is None else args.restart_every
+    if rounds < 1 or restart < 1:
+        raise UsageError("--rounds and --restart-every must be 1 or more")
+    if not math.isfinite(seconds) or not 0.05 <= seconds <= 3600:
+        raise UsageError("--seconds must be from 0.05 to 3600")
+    return Settings(rounds, seconds, restart, base.warmup_step, base.warmup_limit, args.seed)
+
+
+def words(text: str) -> list[str]:
+    """The words of ``a,b``."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def check_cases(chosen: Sequence[Scenario], cases: Sequence[str]) -> None:
+    """Refuse a case that none of the scenarios has."""
+    known = {case.name for scenario in chosen for case in scenario.cases}
+    for case in cases:
+        if case not in known:
+            raise UsageError(f"no case {case!r}; there are: {', '.join(sorted(known))}")
+
+
+def writable(where: str | None) -> None:
+    """Refuse a file that cannot be written before measuring for minutes, not after."""
+    if where is None:
+        return
+    try:
+        with Path(where).open("a"):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {where}: {error.strerror}") from None
+
+
+def write(document: dict[str, Any], where: str | None) -> None:
+    """Write a document as JSON."""
+    if where is not None:
+        Path(where).write_text(json.dumps(document, indent=1) + "\n")

@@ -1,0 +1,1 @@
+"""The small servers that contenders run; started by path, never imported by the bench."""

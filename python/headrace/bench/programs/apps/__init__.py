@@ -1,0 +1,1 @@
+"""The web applications that servers host; this folder is their ``PYTHONPATH``."""

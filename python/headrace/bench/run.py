@@ -1,0 +1,163 @@
+"""Runs scenarios from their selection to the document that is written as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace import __version__
+from headrace.bench import machine, registry
+from headrace.bench.environments import missing
+from headrace.bench.model import Contender, Package, Scenario
+from headrace.bench.process import ALLOCATOR, Processes
+from headrace.bench.rounds import Bench, Progress, Settings
+from headrace.bench.summary import summarise
+from headrace.cli import UsageError
+
+#: What a document of this bench says of itself; raised when its shape changes.
+FORMAT = 1
+
+
+def select(scenario: Scenario, names: Sequence[str]) -> tuple[list[Contender], list[tuple[Contender, str]]]:
+    """The contenders of a scenario that are there, and those that are not with what installs them.
+
+    :param names: what the user asked for; empty for all that can host the scenario.
+    :raises UsageError: for an unknown name, or one that cannot host the scenario.
+    """
+    able = registry.hosts_of(scenario)
+    if names:
+        chosen = registry.choose(names, registry.contenders(), "contender")
+        for contender in chosen:
+            if contender not in able:
+                known = ", ".join(each.name for each in able)
+                raise UsageError(f"{contender.name} cannot run {scenario.name}; these can: {known}")
+        able = chosen
+    ready, absent = [], []
+    for contender in able:
+        command = missing(contender, scenario)
+        if command is None:
+            ready.append(contender)
+        else:
+            absent.append((contender, command))
+    return ready, absent
+
+
+def baseline_of(scenario: Scenario, ready: Sequence[Contender], wanted: str | None) -> str:
+    """The name of the contender that the others are compared with.
+
+    :param wanted: what the user asked for.
+    :raises UsageError: when that one does not take part.
+    """
+    names = [contender.name for contender in ready]
+    if wanted is not None:
+        if wanted not in names:
+            raise UsageError(f"the baseline {wanted!r} does not take part; these do: {', '.join(names)}")
+        return wanted
+    if scenario.baseline in names or not names:
+        return scenario.baseline
+    return next((name for name in names if not name.startswith("headrace")), names[0])
+
+
+def run_scenario(
+    bench: Bench, scenario: Scenario, names: Sequence[str], baseline: str | None, cases: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Measure a scenario and describe it.
+
+    :param names: contenders that the user named; empty for all.
+    :param baseline: the baseline that the user named.
+    :param cases: cases that the user named; empty for all.
+    """
+    ready, absent = select(scenario, names)
+    base = baseline_of(scenario, ready, baseline)
+    described = []
+    for case in scenario.cases:
+        if cases and case.name not in cases:
+            continue
+        contenders = bench.case(scenario, case, ready, base)
+        described.append(
+            {
+                "name": case.name,
+                "url": case.url,
+                "connections": case.connections,
+                "options": list(case.options),
+                "contenders": contenders,
+                "summary": summarise(contenders, base),
+            }
+        )
+    return {
+        "name": scenario.name,
+        "summary": scenario.summary,
+        "unit": scenario.unit,
+        "baseline": base,
+        "missing": [{"name": contender.name, "install": command} for contender, command in absent],
+        "cases": described,
+    }
+
+
+def document(
+    settings: Settings, scenarios: Sequence[Mapping[str, Any]], left_out: Sequence[Mapping[str, str]] = ()
+) -> dict[str, Any]:
+    """The whole result of a run, ready for JSON."""
+    packages = [
+        need.name
+        for contender in registry.contenders().values()
+        for need in contender.needs
+        if isinstance(need, Package)
+    ]
+    return {
+        "tool": "headrace bench",
+        "format": FORMAT,
+        "version": __version__,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": sys.argv[1:],
+        "settings": {**asdict(settings), "allocator": ALLOCATOR},
+        "environment": machine.describe(packages),
+        "left_out": list(left_out),
+        "scenarios": list(scenarios),
+    }
+
+
+def read(path: str) -> dict[str, Any]:
+    """A document of an earlier run.
+
+    :raises UsageError: for a file that is not there, not JSON, not of this tool, or of another format.
+    """
+    try:
+        found = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path} is not JSON") from None
+    if not isinstance(found, dict) or found.get("tool") != "headrace bench":
+        raise UsageError(f"{path} was not written by headrace bench")
+    if found.get("format") != FORMAT:
+        raise UsageError(
+            f"{path} has format {found.get('format')}, this version reads {FORMAT}: run the bench again"
+        )
+    return found
+
+
+def run_all(
+    chosen: Sequence[tuple[Scenario, Settings]],
+    names: Sequence[str],
+    baseline: str | None,
+    progress: Progress,
+    cases: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Run scenarios one after the other; services are started once and shared.
+
+    :param chosen: scenarios, each with how much of it is measured.
+    :returns: the document.
+    """
+    results: list[dict[str, Any]] = []
+    left_out: list[dict[str, str]] = []
+    with Processes() as processes:
+        for scenario, settings in chosen:
+            bench = Bench(processes, settings, {}, progress)
+            results.append(run_scenario(bench, scenario, names, baseline, cases))
+    return document(chosen[0][1], results, left_out)

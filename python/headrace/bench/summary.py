@@ -1,0 +1,104 @@
+"""From raw rounds to the rows of a report: medians, intervals, ratios to the baseline, marks and verdicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from headrace.bench.rounds import AGAIN
+from headrace.bench.statistics import Blocks, Interval, interval, noise_floor, ratio, verdict
+
+#: Nothing is claimed of a contender of which more than this share of the rounds is noisy.
+NOISY_SHARE = 0.5
+
+
+def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str) -> dict[str, Any]:
+    """The rows of one case.
+
+    :param contenders: the contenders of the case as ``rounds.Bench.case`` gives them.
+    :param baseline: the name of the one that the others are compared with.
+    :returns: ``floor`` (the smallest difference that may be claimed, or None) and ``rows``.
+    """
+    measured = {each["name"]: each for each in contenders if each["rounds"]}
+    base = measured.get(baseline)
+    again = measured.get(baseline + AGAIN)
+    floor = None
+    if base is not None and again is not None:
+        floor = noise_floor(
+            ratio(blocks_of(base, "cpu_ns_per_request"), blocks_of(again, "cpu_ns_per_request"))
+        )
+    rows = [_row(each, base, floor) for each in contenders if not each["name"].endswith(AGAIN)]
+    rows.sort(
+        key=lambda row: (row["cpu_ns_per_request"] is None, (row["cpu_ns_per_request"] or {}).get("value", 0))
+    )
+    return {"floor": floor, "rows": rows}
+
+
+def blocks_of(contender: Mapping[str, Any], key: str) -> Blocks:
+    """One figure of all rounds, grouped by block; a round without it counts as 0, so that pairs stay pairs."""
+    blocks: dict[int, list[float]] = {}
+    for each in contender["rounds"]:
+        blocks.setdefault(each["block"], []).append(each[key] or 0.0)
+    return [blocks[number] for number in sorted(blocks)]
+
+
+def objections(contender: Mapping[str, Any]) -> list[str]:
+    """Why no verdict may be given on a contender; empty when one may."""
+    rounds = contender["rounds"]
+    if contender["status"] != "measured":
+        return [contender["reason"] or contender["status"]]
+    if not rounds:
+        return ["not measured"]
+    marks = Counter(mark for each in rounds for mark in each["flags"])
+    found = []
+    if marks["errors"]:
+        found.append(f"errors in {marks['errors']} of {len(rounds)} rounds")
+    if marks["noisy"] > NOISY_SHARE * len(rounds):
+        found.append(f"the machine was too noisy in {marks['noisy']} of {len(rounds)} rounds")
+    return found
+
+
+def _row(contender: Mapping[str, Any], base: Mapping[str, Any] | None, floor: float | None) -> dict[str, Any]:
+    """One contender's row."""
+    rounds = contender["rounds"]
+    cpu = _positive(blocks_of(contender, "cpu_ns_per_request"))
+    rate = _positive(blocks_of(contender, "requests_per_second"))
+    found: Interval | None = None
+    judged = None
+    if base is not None and contender["name"] != base["name"] and rounds:
+        found = ratio(blocks_of(contender, "cpu_ns_per_request"), blocks_of(base, "cpu_ns_per_request"))
+        against = [f"{base['name']}: {reason}" for reason in objections(base)]
+        judged = verdict(contender["name"], base["name"], found, floor, [*objections(contender), *against])
+    warmups = contender["warmups"]
+    return {
+        "name": contender["name"],
+        "version": contender["version"],
+        "status": contender["status"],
+        "reason": contender["reason"],
+        "log": contender["log"],
+        "cpu_ns_per_request": cpu.json() if cpu else None,
+        "requests_per_second": rate.json() if rate else None,
+        "p50_us": _latency(rounds, "p50"),
+        "p99_us": _latency(rounds, "p99"),
+        "errors": sum(each["errors"] for each in rounds),
+        "memory_kb": contender["memory_kb"],
+        "rounds": len(rounds),
+        "flags": dict(Counter(mark for each in rounds for mark in each["flags"])),
+        "steady": all(each["steady"] for each in warmups) if warmups else None,
+        "ratio": found.json() if found else None,
+        "verdict": judged.json() if judged else None,
+    }
+
+
+def _positive(blocks: Blocks) -> Interval | None:
+    """The interval over the rounds that have the figure."""
+    return interval([[value for value in block if value > 0] for block in blocks])
+
+
+def _latency(rounds: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The median over rounds of a percentile, in microseconds."""
+    values = [each["load"]["latency_us"].get(name) for each in rounds]
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
