@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests" / "conformance"))
 from vectors import load  # noqa: E402  (the path has to be there first)
 
 # A target's name, and what stands before the bytes: which limits it is to use.
-TARGETS = {name: (b"\x00", b"\x01") for name in ("http1_request", "http1_oracle", "http1_response")}
+TARGETS = dict.fromkeys(("http1_request", "http1_oracle", "http1_response"), (b"\x00", b"\x01"))
 ANSWERS = (
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n",
