@@ -141,3 +141,6 @@ impl fmt::Display for Fault {
 }
 
 impl core::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests;

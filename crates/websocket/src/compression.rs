@@ -205,3 +205,6 @@ fn inflate_piece(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

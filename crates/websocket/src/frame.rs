@@ -208,3 +208,6 @@ pub(crate) fn finish_compressed_frame(opcode: Opcode, start: usize, key: Option<
     out.copy_within(payload_start.., start + length);
     out.truncate(out.len() - (MAX_HEAD - length));
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,3 +44,6 @@ impl<T> Once<T> {
         self.value.filter(|_| !self.repeated)
     }
 }
+
+#[cfg(test)]
+mod tests;

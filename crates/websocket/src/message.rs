@@ -68,3 +68,6 @@ impl Message {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
