@@ -92,11 +92,11 @@ impl BodyDecoder {
         }
     }
 
-    /// Take the next piece from the beginning of `input`; call again with what is left until `consumed` and
-    /// `data` are empty or `end` is set.
+    /// Take the next piece from the beginning of `input`; call again with what is left of it. A piece without data
+    /// that is not the end has consumed all the input there was.
     ///
     /// # Errors
-    /// [`Reject`] when the chunked coding is malformed.
+    /// [`Reject`] when the chunked coding is malformed; there is nothing more to be read then.
     pub fn decode(&mut self, input: &[u8]) -> Result<Piece, Reject> {
         let mut at = 0;
         loop {

@@ -2,9 +2,11 @@
 //!
 //! Three rules hold here:
 //! 1. Bytes in, values out: no socket, no clock, no thread (`no_std` makes them unwritable).
-//! 2. A message has one reading or none: what RFC 9112 lets a recipient repair is refused instead, because a
-//!    proxy in front may repair it differently, and that is how requests are smuggled.
-//! 3. "Need more bytes" is a value ([`Option::None`], [`Piece`] without data), never an error.
+//! 2. A request has one reading or none: what RFC 9112 lets a recipient repair is refused instead, because a
+//!    proxy in front may repair it differently, and that is how requests are smuggled. An answer, which only the
+//!    client's role reads, is repaired as the RFC allows. `docs/http1.md` lists every deviation with its clause.
+//! 3. "Need more bytes" is a value ([`Option::None`], [`Piece`] without data), never an error; and the verdict
+//!    on a message does not depend on how its bytes were cut on their way.
 
 #![no_std]
 #![forbid(unsafe_code)]
