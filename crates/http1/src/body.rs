@@ -110,7 +110,7 @@ impl BodyDecoder {
                 State::UntilClose => {
                     return Ok(Piece { consumed: input.len(), data: at..input.len(), end: false });
                 }
-                State::Data { left } if at < input.len() => {
+                State::Data { left } => {
                     let (taken, left) = take(input.len(), at, left);
                     self.state = if left == 0 { State::DataCr } else { State::Data { left } };
                     return Ok(Piece { consumed: at + taken, data: at..at + taken, end: false });
