@@ -1,7 +1,7 @@
 """Stubs of the extension, written by hand and held to it by ``mypy.stubtest``."""
 
 from asyncio import Handle, TimerHandle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from typing import Any, Self, TypeVarTuple, Unpack, final
 
@@ -24,19 +24,14 @@ class LoadRun:
         duration: float = 10.0,
         warmup: float = 0.0,
         rate: float | None = None,
+        rate_to: float | None = None,
         poisson: bool = False,
         pipeline: int = 1,
         timeout: float = 10.0,
         pid: int | None = None,
         seed: int = 1,
-        method: str = "GET",
-        headers: Sequence[str] = ...,
-        body: bytes | None = None,
-        body_size: int | None = None,
-        expect_status: int | None = None,
-        expect_body_length: int | None = None,
-        expect_body: bytes | None = None,
-        any_length: bool = False,
+        log: bool = False,
+        requests: Sequence[Mapping[str, object]] | None = None,
     ) -> Self: ...
     def wait(self, seconds: float) -> bool: ...
     def stop(self) -> None: ...

@@ -54,11 +54,15 @@ impl Protocol for Echo {
         }
         let fault = connection.differs.then_some(Fault::Body);
         *connection = EchoConnection::default();
-        (used, Step::Answer(Answer { status: 0, fault, close: false }))
+        (used, Step::Answer(Answer { fault, ..Answer::GOOD }))
     }
 
     fn end(&mut self, _: &mut EchoConnection) -> Step {
         Step::More
+    }
+
+    fn blame(&self, _: &Answer) -> String {
+        "what came back is not what was sent".to_owned()
     }
 }
 
@@ -110,7 +114,7 @@ mod tests {
         let mut connection = echo.open();
         let (used, first) = echo.receive(&mut connection, &bytes);
         let (_, second) = echo.receive(&mut connection, &bytes[used..]);
-        let answer = |fault| Step::Answer(Answer { status: 0, fault, close: false });
+        let answer = |fault| Step::Answer(Answer { fault, ..Answer::GOOD });
         assert_eq!((used, first, second), (64, answer(Some(Fault::Body)), answer(None)));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::http::{Expectation, Request};
+use crate::expectation::Expectation;
+use crate::http::Request;
 use crate::schedule::Schedule;
 use crate::target::{PlanError, Service, Target, refuse};
 
@@ -27,12 +28,14 @@ pub struct Plan {
     pub timeout: Duration,
     /// Process whose CPU time is counted, with its children.
     pub server: Option<u32>,
+    /// Keep a histogram of each second, for an HDR log.
+    pub log: bool,
     /// Seed of all that is random: the same seed gives the same run.
     pub seed: u64,
-    /// The request, for `http`.
-    pub request: Request,
-    /// What its answers must be.
-    pub expectation: Expectation,
+    /// The requests, for `http`: one at least.
+    pub requests: Vec<Request>,
+    /// What the values that Redis answers must be.
+    pub values: Expectation,
 }
 
 /// Connections: four times as many as one address pair has ports is surely a slip.
@@ -60,9 +63,10 @@ impl Plan {
             pipeline: 1,
             timeout: Duration::from_secs(10),
             server: None,
+            log: false,
             seed: 1,
-            request: Request::default(),
-            expectation: Expectation::default(),
+            requests: vec![Request::default()],
+            values: Expectation::default(),
         }
     }
 
@@ -102,24 +106,48 @@ impl Plan {
             );
         }
         self.schedule.check()?;
-        if let Some(status) = self.expectation.status
-            && !(100..=999).contains(&status)
-        {
-            return refuse("the expected status must have three digits");
-        }
         let bytes = match &self.target.service {
-            Service::Http { host, path } => self.request.prepare(host, path)?.bytes.len(),
-            Service::Echo { size } => {
-                if self.request != Request::default() || self.expectation != Expectation::default() {
-                    return refuse("methods, headers, bodies and expected answers belong to http:// URLs");
-                }
-                *size
+            Service::Http { host, path } => self.check_requests(host, path)?,
+            _ if self.requests != [Request::default()] => {
+                return refuse("methods, headers, bodies and expected answers belong to http:// URLs");
             }
+            Service::Echo { size } => *size,
+            // The longest command is a SET, with about fifty bytes around its value.
+            Service::Redis(load) => load.size + 64,
         };
         if bytes.saturating_mul(self.pipeline) > MAX_BATCH {
             return refuse("the requests of one pipeline must have at most 1 GiB together");
         }
         Ok(())
+    }
+
+    /// Check the HTTP requests; says how many bytes the longest has.
+    fn check_requests(&self, host: &str, path: &str) -> Result<usize, PlanError> {
+        let mut longest = 0;
+        let mut weights = 0;
+        for request in &self.requests {
+            weights += u64::from(request.weight);
+            longest = longest.max(request.prepare(host, path)?.bytes.len());
+            if request.expectation.status.is_some_and(|status| !(100..=999).contains(&status)) {
+                return refuse("the expected status must have three digits");
+            }
+        }
+        if weights == 0 {
+            return refuse("there must be a request whose weight is above 0");
+        }
+        Ok(longest)
+    }
+
+    /// Names of the kinds of requests, in their order.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<String> {
+        match &self.target.service {
+            Service::Http { path, .. } => self.requests.iter().map(|request| request.label(path)).collect(),
+            Service::Echo { .. } => vec!["echo".to_owned()],
+            Service::Redis(load) => {
+                load.commands.iter().map(|(command, _)| command.name().to_owned()).collect()
+            }
+        }
     }
 }
 
@@ -153,13 +181,15 @@ mod tests {
         refused(|p| p.duration = Duration::ZERO, "duration");
         refused(|p| p.timeout = Duration::ZERO, "timeout");
         refused(|p| p.pipeline = 0, "pipeline");
-        refused(|p| p.schedule = Schedule::Constant { rate: 0.0 }, "rate");
-        refused(|p| p.expectation.status = Some(20), "three digits");
-        refused(|p| p.request.headers = vec!["nonsense".into()], "no colon");
+        refused(|p| p.schedule = Schedule::Open { from: 0.0, to: 1.0, poisson: false }, "rate");
+        refused(|p| p.requests[0].expectation.status = Some(20), "three digits");
+        refused(|p| p.requests[0].headers = vec!["nonsense".into()], "no colon");
+        refused(|p| p.requests[0].weight = 0, "weight");
+        refused(|p| p.requests.clear(), "weight");
         refused(
             |p| {
                 p.pipeline = 2;
-                p.schedule = Schedule::Poisson { rate: 5.0 };
+                p.schedule = Schedule::Open { from: 5.0, to: 5.0, poisson: true };
             },
             "either a rate or a pipeline",
         );
@@ -168,7 +198,7 @@ mod tests {
     #[test]
     fn http_options_do_not_fit_echo() {
         let mut plan = plan("tcp://h:1");
-        plan.expectation.status = Some(200);
+        plan.requests[0].expectation.status = Some(200);
         assert!(plan.check().is_err());
     }
 }

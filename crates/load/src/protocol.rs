@@ -22,6 +22,13 @@ pub(crate) struct Answer {
     pub(crate) fault: Option<Fault>,
     /// The server closes the connection after it.
     pub(crate) close: bool,
+    /// Which kind of request it answers, where there are several.
+    pub(crate) kind: usize,
+}
+
+impl Answer {
+    /// A good one, with no status and on a connection that stays.
+    pub(crate) const GOOD: Self = Self { status: 0, fault: None, close: false, kind: 0 };
 }
 
 /// One side of a protocol's exchanges, shared by all connections of a thread.
@@ -40,4 +47,7 @@ pub(crate) trait Protocol {
 
     /// The server has ended the stream while an answer was awaited. `More` means that it came too early.
     fn end(&mut self, connection: &mut Self::Connection) -> Step;
+
+    /// What is wrong with an answer that has a fault, in words.
+    fn blame(&self, answer: &Answer) -> String;
 }

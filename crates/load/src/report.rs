@@ -1,5 +1,7 @@
 //! What a run has shown.
 
+use crate::intervals::Interval;
+use crate::resp::reply_name;
 use crate::schedule::Schedule;
 use crate::stats::{Fault, Stats};
 
@@ -22,7 +24,7 @@ pub struct ServerCpu {
 pub struct Report {
     /// The URL.
     pub url: String,
-    /// `http`, `tcp` or `unix`.
+    /// `http`, `tcp`, `unix` or `redis`.
     pub protocol: &'static str,
     /// Connections asked for.
     pub connections: usize,
@@ -40,6 +42,10 @@ pub struct Report {
     pub interrupted: bool,
     /// What was counted.
     pub stats: Stats,
+    /// The window second by second, where a log is kept.
+    pub intervals: Vec<Interval>,
+    /// Names of the kinds of requests, in the order of [`Stats::kinds`].
+    pub kinds: Vec<String>,
     /// Open loop: requests meant to start in the window.
     pub offered: u64,
     /// Open loop: of those, never sent for want of a free connection.
@@ -61,6 +67,13 @@ impl Report {
     #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.stats.good as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Answers by status code (HTTP) or kind of reply (Redis), good or not.
+    pub fn statuses(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        let redis = self.protocol == "redis";
+        let name = move |code: u16| if redis { reply_name(code).to_owned() } else { code.to_string() };
+        self.stats.statuses().filter(|(code, _)| *code > 0).map(move |(code, count)| (name(code), count))
     }
 
     /// Whether the client may have been the limit itself.

@@ -13,12 +13,15 @@ use socket2::SockAddr;
 use crate::account::{self, Account};
 use crate::clock::nanos;
 use crate::echo::Echo;
-use crate::http::{Http, Prepared, Reference};
+use crate::expectation::Reference;
+use crate::http::{Http, Prepared, Request};
+use crate::mix::Mix;
 use crate::plan::Plan;
 use crate::report::{Report, ServerCpu};
+use crate::resp::Resp;
 use crate::shared::{Shared, Window};
 use crate::stats::Stats;
-use crate::target::{Endpoint, PlanError, Service, refuse};
+use crate::target::{Endpoint, PlanError, RedisLoad, Service, refuse};
 use crate::worker::{Outcome, Worker};
 
 /// How far a run is, its warm-up excluded.
@@ -43,8 +46,9 @@ pub struct Run {
 
 /// What the threads speak, prepared once for all.
 enum Speech {
-    Http(Prepared, Arc<Reference>),
+    Http(Vec<(Prepared, Arc<Reference>)>, Vec<u32>),
     Echo(usize),
+    Redis(RedisLoad, Arc<Reference>),
 }
 
 /// How often the server's accounts are looked at, so that children that come and go are counted.
@@ -64,11 +68,18 @@ impl Run {
             return refuse(format!("there is no process {pid} whose CPU time could be read"));
         }
         let speech = match &plan.target.service {
-            Service::Http { host, path } => Speech::Http(
-                plan.request.prepare(host, path)?,
-                Arc::new(Reference::new(plan.expectation.clone())),
-            ),
+            Service::Http { host, path } => {
+                let kind = |request: &Request| {
+                    let reference = Reference::new(request.expectation.clone());
+                    Ok((request.prepare(host, path)?, Arc::new(reference)))
+                };
+                let kinds: Result<_, PlanError> = plan.requests.iter().map(kind).collect();
+                Speech::Http(kinds?, plan.requests.iter().map(|request| request.weight).collect())
+            }
             Service::Echo { size } => Speech::Echo(*size),
+            Service::Redis(load) => {
+                Speech::Redis(load.clone(), Arc::new(Reference::new(plan.values.clone())))
+            }
         };
         let shared = Arc::new(Shared::new(plan.threads));
         let theirs = Arc::clone(&shared);
@@ -143,14 +154,19 @@ fn work(
     thread: usize,
 ) -> io::Result<Outcome> {
     let connections = share(plan.connections, thread, plan.threads);
+    let seed = plan.seed.wrapping_add(thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     match speech {
-        Speech::Http(prepared, reference) => {
-            let http = Http::new(prepared.clone(), Arc::clone(reference), plan.pipeline);
+        Speech::Http(kinds, weights) => {
+            let http = Http::new(kinds.clone(), Mix::new(weights, seed), plan.pipeline);
             Ok(Worker::new(shared, plan, address, thread, connections, http)?.run())
         }
         Speech::Echo(size) => {
             let echo = Echo::new(*size, plan.pipeline);
             Ok(Worker::new(shared, plan, address, thread, connections, echo)?.run())
+        }
+        Speech::Redis(load, reference) => {
+            let resp = Resp::new(load, Arc::clone(reference), seed, thread, plan.threads);
+            Ok(Worker::new(shared, plan, address, thread, connections, resp)?.run())
         }
     }
 }
@@ -237,7 +253,6 @@ fn report(
 ) -> Report {
     let window = shared.window.get();
     let nanoseconds = window.map_or(0, |w| stopped_at.min(w.end).saturating_sub(w.start));
-    let mut stats = Stats::default();
     let mut report = Report {
         url: plan.target.url.clone(),
         protocol: plan.target.protocol(),
@@ -248,7 +263,9 @@ fn report(
         schedule: plan.schedule,
         seconds: nanoseconds as f64 / 1e9,
         interrupted: shared.stopped(),
-        stats: Stats::default(),
+        stats: Stats::new(plan.kinds().len()),
+        intervals: shared.intervals.finish(),
+        kinds: plan.kinds(),
         offered: 0,
         unsent: 0,
         awaited: 0,
@@ -258,7 +275,7 @@ fn report(
         first_error: None,
     };
     for outcome in outcomes {
-        stats.add(&outcome.stats);
+        report.stats.add(&outcome.stats);
         report.offered += outcome.offered;
         report.unsent += outcome.unsent;
         report.awaited += outcome.awaited;
@@ -269,7 +286,6 @@ fn report(
         }
         report.first_error = report.first_error.or(outcome.first_error);
     }
-    report.stats = stats;
     report
 }
 

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::Clock;
+use crate::intervals::Intervals;
 
 /// When what happens, on the run's clock.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) ready: AtomicUsize,
     stop: AtomicBool,
     pub(crate) progress: Vec<Progress>,
+    pub(crate) intervals: Intervals,
 }
 
 impl Shared {
@@ -51,6 +53,7 @@ impl Shared {
             window: OnceLock::new(),
             ready: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
+            intervals: Intervals::new(threads),
             progress: (0..threads).map(|_| Progress::default()).collect(),
         }
     }

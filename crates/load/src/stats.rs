@@ -89,6 +89,15 @@ pub(crate) fn record(histogram: &mut Histogram<u64>, nanos: u64) {
     histogram.saturating_record((nanos + 500) / 1000);
 }
 
+/// What was seen of one kind of request.
+#[derive(Clone, Debug)]
+pub struct KindStats {
+    /// Latencies of good answers, in µs.
+    pub latency: Histogram<u64>,
+    /// Answers that were not good.
+    pub bad: u64,
+}
+
 /// What one thread, or all of them, saw in the measured window.
 #[derive(Clone, Debug)]
 pub struct Stats {
@@ -108,10 +117,14 @@ pub struct Stats {
     pub bytes_out: u64,
     /// Connections opened anew after a loss or a close.
     pub reconnects: u64,
+    /// By kind of request, where there are several.
+    pub kinds: Vec<KindStats>,
 }
 
-impl Default for Stats {
-    fn default() -> Self {
+impl Stats {
+    /// Nothing seen yet, of so many kinds of requests.
+    pub(crate) fn new(kinds: usize) -> Self {
+        let kinds = if kinds > 1 { kinds } else { 0 };
         Self {
             latency: histogram(),
             lag: histogram(),
@@ -121,11 +134,28 @@ impl Default for Stats {
             bytes_in: 0,
             bytes_out: 0,
             reconnects: 0,
+            kinds: vec![KindStats { latency: histogram(), bad: 0 }; kinds],
         }
     }
-}
 
-impl Stats {
+    /// Count a good answer.
+    #[inline]
+    pub(crate) fn good(&mut self, kind: usize, nanos: u64) {
+        self.good += 1;
+        record(&mut self.latency, nanos);
+        if let Some(kind) = self.kinds.get_mut(kind) {
+            record(&mut kind.latency, nanos);
+        }
+    }
+
+    /// Count an answer that is not good.
+    pub(crate) fn bad(&mut self, kind: usize, fault: Fault) {
+        self.errors.count(fault);
+        if let Some(kind) = self.kinds.get_mut(kind) {
+            kind.bad += 1;
+        }
+    }
+
     /// Status codes that were seen, and how often.
     pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         self.status.iter().enumerate().filter(|(_, n)| **n > 0).map(|(code, n)| (code as u16, *n))
@@ -142,6 +172,10 @@ impl Stats {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.reconnects += other.reconnects;
+        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
+            mine.latency.add(&theirs.latency).expect("same bounds");
+            mine.bad += theirs.bad;
+        }
     }
 }
 
@@ -165,8 +199,8 @@ mod tests {
 
     #[test]
     fn threads_add_up() {
-        let mut one = Stats::default();
-        let mut two = Stats::default();
+        let mut one = Stats::new(2);
+        let mut two = Stats::new(2);
         one.status[200] = 3;
         one.errors.count(Fault::Timeout);
         record(&mut one.latency, 5_000);
@@ -174,10 +208,11 @@ mod tests {
         two.status[503] = 1;
         two.errors.count(Fault::Timeout);
         two.errors.count(Fault::Status);
-        record(&mut two.latency, 7_000);
+        two.good(1, 7_000);
         one.add(&two);
         assert_eq!(one.statuses().collect::<Vec<_>>(), [(200, 7), (503, 1)]);
         assert_eq!((one.errors.of(Fault::Timeout), one.errors.total()), (2, 3));
         assert_eq!((one.latency.len(), one.latency.max()), (2, 7));
+        assert_eq!((one.kinds[0].latency.len(), one.kinds[1].latency.max()), (0, 7));
     }
 }

@@ -43,12 +43,56 @@ pub enum Service {
         /// Bytes a message, its final line feed included.
         size: usize,
     },
+    /// Commands of Redis.
+    Redis(RedisLoad),
+}
+
+/// A command of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// GET: a value or nil.
+    Get,
+    /// SET: OK.
+    Set,
+    /// INCR, on keys of its own: an integer.
+    Incr,
+    /// PING: PONG.
+    Ping,
+}
+
+impl Command {
+    /// The command's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Set => "SET",
+            Self::Incr => "INCR",
+            Self::Ping => "PING",
+        }
+    }
+}
+
+/// Which commands are sent to Redis, on which keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisLoad {
+    /// Commands, each with its weight.
+    pub commands: Vec<(Command, u32)>,
+    /// Keys are `key:` and twelve digits, from 0 to one below this number (INCR: `counter:`).
+    pub keys: u64,
+    /// Bytes of a value that is set.
+    pub size: usize,
+    /// Keys come in turn; otherwise at random.
+    pub in_turn: bool,
 }
 
 /// A parsed URL.
 ///
 /// - `http://host[:port]/path` and `http+unix:PATH:/path` (the path of the socket ends at the last `:/`);
-/// - `tcp://host:port?size=N` and `unix:PATH?size=N`: echo of N bytes (1 to 1 GiB; default 1024).
+/// - `tcp://host:port?size=N` and `unix:PATH?size=N`: echo of N bytes (1 to 1 GiB; default 1024);
+/// - `redis://host[:port]?…` and `redis+unix:PATH?…`, with the options `get=W&set=W&incr=W&ping=W&keys=N&size=N&order=random|turn`:
+///   W are weights (default: only GET; a bare name weighs 1), `keys` (1) is the number of keys, `size` (3) the
+///   bytes of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The URL as it was given.
@@ -58,6 +102,9 @@ pub struct Target {
     /// What is spoken there.
     pub service: Service,
 }
+
+/// What a URL can begin with.
+const SCHEMES: [&str; 6] = ["http://", "http+unix:", "tcp://", "unix:", "redis://", "redis+unix:"];
 
 /// Bytes of an echo message when the URL gives no size: the smallest that the usual echo benches send.
 const DEFAULT_ECHO_SIZE: usize = 1024;
@@ -87,19 +134,28 @@ impl Target {
         } else if let Some(rest) = url.strip_prefix("unix:") {
             let (path, options) = split_options(rest);
             (unix_endpoint(url, path)?, parse_echo(url, options)?)
+        } else if let Some(rest) = url.strip_prefix("redis://") {
+            let (authority, options) = split_options(rest);
+            let authority = host_and_port(url, authority.trim_end_matches('/'), Some(6379))?;
+            (Endpoint::Tcp(authority), Service::Redis(parse_redis(url, options)?))
+        } else if let Some(rest) = url.strip_prefix("redis+unix:") {
+            let (path, options) = split_options(rest);
+            (unix_endpoint(url, path)?, Service::Redis(parse_redis(url, options)?))
         } else {
             return refuse(format!(
-                "cannot load {url:?}: the URL must begin with http://, http+unix:, tcp:// or unix:"
+                "cannot load {url:?}: the URL must begin with one of {}",
+                SCHEMES.join(" ")
             ));
         };
         Ok(Self { url: url.to_owned(), endpoint, service })
     }
 
-    /// The protocol's name in reports: `http`, `tcp` or `unix`.
+    /// The protocol's name in reports: `http`, `tcp`, `unix` or `redis`.
     #[must_use]
     pub fn protocol(&self) -> &'static str {
         match (&self.service, &self.endpoint) {
             (Service::Http { .. }, _) => "http",
+            (Service::Redis(_), _) => "redis",
             (Service::Echo { .. }, Endpoint::Tcp(_)) => "tcp",
             (Service::Echo { .. }, Endpoint::Unix(_)) => "unix",
         }
@@ -136,6 +192,40 @@ fn parse_echo(url: &str, options: &str) -> Result<Service, PlanError> {
         }
     }
     Ok(Service::Echo { size })
+}
+
+/// Keys: the twelve digits of a key's number.
+const MAX_KEYS: usize = 999_999_999_999;
+/// Bytes of a value that is set: the size that Redis itself allows.
+const MAX_VALUE: usize = 512 << 20;
+
+fn parse_redis(url: &str, options: &str) -> Result<RedisLoad, PlanError> {
+    // Defaults of redis-benchmark: one key, three bytes.
+    let mut load = RedisLoad { commands: Vec::new(), keys: 1, size: 3, in_turn: false };
+    let all = [Command::Get, Command::Set, Command::Incr, Command::Ping];
+    for (name, value) in pairs(options) {
+        let command = all.into_iter().find(|command| command.name().eq_ignore_ascii_case(name));
+        match (command, name, value) {
+            (Some(command), _, "") => load.commands.push((command, 1)),
+            (Some(command), _, _) => {
+                load.commands.push((command, number(url, name, value, 1, 1_000_000)? as u32));
+            }
+            (None, "keys", _) => load.keys = number(url, name, value, 1, MAX_KEYS)? as u64,
+            (None, "size", _) => load.size = number(url, name, value, 0, MAX_VALUE)?,
+            (None, "order", "random") => load.in_turn = false,
+            (None, "order", "turn") => load.in_turn = true,
+            (None, "order", _) => return refuse(format!("{url:?}: order must be random or turn")),
+            _ => {
+                return refuse(format!(
+                    "{url:?}: a redis URL has the options get, set, incr, ping, keys, size and order, not {name:?}"
+                ));
+            }
+        }
+    }
+    if load.commands.is_empty() {
+        load.commands.push((Command::Get, 1));
+    }
+    Ok(load)
 }
 
 fn unix_endpoint(url: &str, path: &str) -> Result<Endpoint, PlanError> {
@@ -191,6 +281,10 @@ mod tests {
         Service::Http { host: host.to_owned(), path: path.to_owned() }
     }
 
+    fn redis(commands: &[(Command, u32)], keys: u64, size: usize) -> Service {
+        Service::Redis(RedisLoad { commands: commands.to_vec(), keys, size, in_turn: false })
+    }
+
     #[test]
     fn every_form_is_read() {
         let cases = [
@@ -202,6 +296,13 @@ mod tests {
             ("http+unix:/tmp/s", Endpoint::Unix("/tmp/s".into()), http("localhost", "/")),
             ("tcp://h:7?size=100", Endpoint::Tcp("h:7".into()), Service::Echo { size: 100 }),
             ("tcp://h:7/", Endpoint::Tcp("h:7".into()), Service::Echo { size: 1024 }),
+            ("redis://h", Endpoint::Tcp("h:6379".into()), redis(&[(Command::Get, 1)], 1, 3)),
+            (
+                "redis://h:1?set&get=9&keys=50&size=64",
+                Endpoint::Tcp("h:1".into()),
+                redis(&[(Command::Set, 1), (Command::Get, 9)], 50, 64),
+            ),
+            ("redis+unix:/s?ping", Endpoint::Unix("/s".into()), redis(&[(Command::Ping, 1)], 1, 3)),
             ("unix:/tmp/s?size=1", Endpoint::Unix("/tmp/s".into()), Service::Echo { size: 1 }),
         ];
         for (url, endpoint, service) in cases {
@@ -226,6 +327,9 @@ mod tests {
             ("tcp://h:1?size=0", "size must be"),
             ("tcp://h:1?sise=5", "no option \"sise\""),
             ("unix:", "1 to 107 bytes"),
+            ("redis://h?get=0", "get must be"),
+            ("redis://h?del=1", "not \"del\""),
+            ("redis://h?order=up", "random or turn"),
         ];
         for (url, part) in cases {
             let error = Target::parse(url).expect_err(url).to_string();

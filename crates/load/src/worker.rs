@@ -13,6 +13,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use headrace_engine::socket::{self, Io};
 use headrace_engine::{Events, Interest, Poller, Readiness, Token};
 use rustix::time::{ClockId, clock_gettime};
@@ -24,7 +25,7 @@ use crate::plan::Plan;
 use crate::protocol::{Answer, Protocol, Step};
 use crate::schedule::Arrivals;
 use crate::shared::{Shared, Window};
-use crate::stats::{Fault, Stats, record};
+use crate::stats::{Fault, Stats, histogram, record};
 use crate::timer::Timer;
 
 /// Connections of a thread that are being opened at the same time. Listeners queue 100 (gunicorn's threads)
@@ -40,6 +41,8 @@ const SWEEP: u64 = 50_000_000;
 const BUFFER: usize = 256 * 1024;
 /// Events of one wait.
 const EVENTS: usize = 512;
+/// Nanoseconds of a second of the log.
+const SECOND: u64 = 1_000_000_000;
 /// The timer's token: no connection has this place.
 const TIMER: Token = Token(u64::MAX);
 
@@ -85,8 +88,52 @@ pub(crate) struct Worker<'a, P: Protocol> {
     window: Option<Window>,
     buffer: Vec<u8>,
     stats: Stats,
+    seconds: Seconds,
     offered: u64,
     first_error: Option<(Fault, String)>,
+}
+
+/// The second that is being recorded, where a log is kept.
+#[derive(Debug)]
+struct Seconds {
+    current: Option<Histogram<u64>>,
+    number: usize,
+}
+
+impl Seconds {
+    /// Deliver the seconds that are over at `now`.
+    fn turn(&mut self, shared: &Shared, window: Option<Window>, now: u64) {
+        let (Some(current), Some(window)) = (&mut self.current, window) else { return };
+        while now >= window.end.min(window.start + (self.number as u64 + 1) * SECOND)
+            && window.start + (self.number as u64) * SECOND < window.end
+        {
+            shared.intervals.deliver(self.number, current);
+            current.reset();
+            self.number += 1;
+        }
+    }
+}
+
+/// CPU time of this thread at the ends of the window.
+#[derive(Debug, Default)]
+struct Cpu {
+    start: Option<u64>,
+    end: Option<u64>,
+}
+
+impl Cpu {
+    fn look(&mut self, window: &Window, now: u64) {
+        if now >= window.start {
+            self.start.get_or_insert_with(thread_cpu);
+        }
+        if now >= window.end {
+            self.end.get_or_insert_with(thread_cpu);
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.start.map_or(0, |start| self.end.unwrap_or_else(thread_cpu) - start)
+    }
 }
 
 fn thread_cpu() -> u64 {
@@ -128,7 +175,8 @@ impl<'a, P: Protocol> Worker<'a, P> {
             arrivals: None,
             window: None,
             buffer: Vec::with_capacity(BUFFER),
-            stats: Stats::default(),
+            stats: Stats::new(plan.kinds().len()),
+            seconds: Seconds { current: plan.log.then(histogram), number: 0 },
             offered: 0,
             first_error: None,
             protocol,
@@ -139,7 +187,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
     pub(crate) fn run(mut self) -> Outcome {
         let mut events = Events::with_capacity(EVENTS);
         let mut said_ready = false;
-        let mut cpu_at_start = None;
+        let mut cpu = Cpu::default();
         let mut sweep_at = 0;
         loop {
             let now = self.shared.clock.now();
@@ -152,13 +200,12 @@ impl<'a, P: Protocol> Worker<'a, P> {
                 }
             }
             if let Some(window) = self.window {
-                if window.start <= now && cpu_at_start.is_none() {
-                    cpu_at_start = Some(thread_cpu());
-                }
-                if now >= window.end {
+                cpu.look(&window, now);
+                if now >= window.end && (self.arrivals.is_none() || self.drained()) {
                     break;
                 }
             }
+            self.seconds.turn(self.shared, self.window, now);
             if self.shared.stopped() {
                 break;
             }
@@ -185,18 +232,27 @@ impl<'a, P: Protocol> Worker<'a, P> {
             progress.good.store(self.stats.good, Ordering::Relaxed);
             progress.errors.store(self.stats.errors.total(), Ordering::Relaxed);
         }
-        self.finish(cpu_at_start)
+        self.finish(cpu)
     }
 
-    fn finish(self, cpu_at_start: Option<u64>) -> Outcome {
-        let cpu = cpu_at_start.map_or(0, |before| thread_cpu() - before);
+    /// Whether no answer is awaited any more. In an open loop a request counts by its intended start, so those
+    /// that are under way when the window closes are waited for: they are the slow ones.
+    fn drained(&self) -> bool {
+        self.connections.iter().all(|connection| connection.awaited.is_empty())
+    }
+
+    fn finish(self, cpu: Cpu) -> Outcome {
+        if let Some(rest) = self.seconds.current.filter(|rest| !rest.is_empty()) {
+            // Answers that came after the window, and of a second that was cut short.
+            self.shared.intervals.deliver(self.seconds.number, &rest);
+        }
         let mut unsent = 0;
         if let (Some(arrivals), Some(window)) = (self.arrivals, self.window) {
             let end = window.end.min(self.shared.clock.now());
-            unsent = arrivals.count_until(end);
+            unsent = arrivals.clone().count_until(end) - arrivals.count_until(window.start.min(end));
         }
         Outcome {
-            cpu,
+            cpu: cpu.used(),
             offered: self.offered + unsent,
             unsent,
             awaited: self.connections.iter().map(|c| c.awaited.len() as u64).sum(),
@@ -211,7 +267,9 @@ impl<'a, P: Protocol> Worker<'a, P> {
         let window = match self.window {
             // The window is opened for all threads at once, with a millisecond's notice.
             None => self.shared.window.get().map_or(self.shared.clock.now() + 1_000_000, |w| w.begin),
-            Some(window) => window.end,
+            Some(window) if self.arrivals.is_none() => window.end,
+            // The timer tells of arrivals, and after the end there are only answers to wait for.
+            Some(_) => u64::MAX,
         };
         let closed = match self.closed.peek() {
             Some(Reverse((due, _))) if self.opening < MAX_OPENING => *due,
@@ -224,7 +282,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
     fn begin(&mut self, window: Window) {
         self.window = Some(window);
         self.arrivals =
-            Arrivals::new(self.plan.schedule, self.thread, self.plan.threads, window.begin, self.plan.seed);
+            Arrivals::new(self.plan.schedule, &window, self.thread, self.plan.threads, self.plan.seed);
         for index in 0..self.connections.len() {
             if self.connections[index].state == State::Open {
                 self.free(index, self.shared.clock.now());
@@ -347,7 +405,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
                 }
                 return anew;
             }
-            if intended >= window.end {
+            if now >= window.end {
                 return false;
             }
             let Some(index) = self.idle.pop_front() else { return false };
@@ -481,10 +539,17 @@ impl<'a, P: Protocol> Worker<'a, P> {
         }
     }
 
+    /// Whether an exchange counts: in a closed loop when it ends in the window, in an open loop when it was
+    /// meant to start in it.
+    #[inline]
+    fn counts(&self, start: u64, now: u64) -> bool {
+        self.window.is_some_and(|window| window.counts(if self.arrivals.is_some() { start } else { now }))
+    }
+
     /// Count an answer.
     #[inline]
     fn count(&mut self, answer: Answer, start: u64, now: u64) {
-        if !self.window.is_some_and(|window| window.counts(now)) {
+        if !self.counts(start, now) {
             return;
         }
         if let Some(count) = self.stats.status.get_mut(usize::from(answer.status)) {
@@ -492,13 +557,14 @@ impl<'a, P: Protocol> Worker<'a, P> {
         }
         match answer.fault {
             None => {
-                self.stats.good += 1;
-                record(&mut self.stats.latency, now - start);
+                self.stats.good(answer.kind, now - start);
+                if let Some(second) = &mut self.seconds.current {
+                    record(second, now - start);
+                }
             }
             Some(fault) => {
-                self.stats.errors.count(fault);
-                self.first_error
-                    .get_or_insert_with(|| (fault, format!("an answer with status {}", answer.status)));
+                self.stats.bad(answer.kind, fault);
+                self.first_error.get_or_insert_with(|| (fault, self.protocol.blame(&answer)));
             }
         }
     }
@@ -515,14 +581,12 @@ impl<'a, P: Protocol> Worker<'a, P> {
 
     /// A connection is lost, and with it all that was awaited on it.
     fn lose(&mut self, index: usize, fault: Fault, now: u64, why: impl FnOnce() -> String) {
-        let awaited = self.connections[index].awaited.len().max(1);
-        if self.window.is_none_or(|window| window.counts(now)) {
-            // Before the window opens only the words are kept: nothing is counted there.
-            if self.window.is_some() {
-                (0..awaited).for_each(|_| self.stats.errors.count(fault));
-            }
-            self.first_error.get_or_insert_with(|| (fault, why()));
+        let awaited = &self.connections[index].awaited;
+        let start = awaited.front().copied().unwrap_or(now);
+        if self.counts(start, now) {
+            (0..awaited.len().max(1)).for_each(|_| self.stats.errors.count(fault));
         }
+        self.first_error.get_or_insert_with(|| (fault, why()));
         self.drop_connection(index, now);
     }
 

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use headrace_load::{
-    Body, Expectation, Fault, Histogram, Plan, PlanError, Report, Request, Run, Schedule, Target,
+    Body, Expectation, Fault, Histogram, Plan, PlanError, Report, Request, Run, Schedule, Service, Target,
+    encode,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 /// How often a waiting thread looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(2);
@@ -28,13 +28,62 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO })
 }
 
+/// One request as a dict: its method, and what is not in it has its default.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct RequestItem {
+    #[pyo3(default)]
+    name: Option<String>,
+    #[pyo3(default)]
+    path: Option<String>,
+    #[pyo3(default = 1)]
+    weight: u32,
+    method: String,
+    #[pyo3(default)]
+    headers: Vec<String>,
+    #[pyo3(default)]
+    body: Option<Vec<u8>>,
+    #[pyo3(default)]
+    body_size: Option<usize>,
+    #[pyo3(default)]
+    expect_status: Option<u16>,
+    #[pyo3(default)]
+    expect_body_length: Option<u64>,
+    #[pyo3(default)]
+    expect_body: Option<Vec<u8>>,
+    #[pyo3(default)]
+    any_length: bool,
+}
+
+impl From<RequestItem> for Request {
+    fn from(item: RequestItem) -> Self {
+        Self {
+            name: item.name,
+            path: item.path,
+            weight: item.weight,
+            method: item.method,
+            headers: item.headers,
+            body: match (item.body, item.body_size) {
+                (Some(bytes), _) => Body::Bytes(bytes),
+                (None, Some(size)) => Body::Size(size),
+                (None, None) => Body::None,
+            },
+            expectation: Expectation {
+                status: item.expect_status,
+                body_length: item.expect_body_length,
+                body: item.expect_body,
+                any_length: item.any_length,
+            },
+        }
+    }
+}
+
 #[pymethods]
 impl LoadRun {
     #[new]
     #[pyo3(signature = (
-        url, *, connections=64, threads=1, duration=10.0, warmup=0.0, rate=None, poisson=false, pipeline=1,
-        timeout=10.0, pid=None, seed=1, method="GET", headers=Vec::new(), body=None, body_size=None,
-        expect_status=None, expect_body_length=None, expect_body=None, any_length=false,
+        url, *, connections=64, threads=1, duration=10.0, warmup=0.0, rate=None, rate_to=None, poisson=false,
+        pipeline=1, timeout=10.0, pid=None, seed=1, log=false, requests=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python class")]
     fn new(
@@ -44,19 +93,14 @@ impl LoadRun {
         duration: f64,
         warmup: f64,
         rate: Option<f64>,
+        rate_to: Option<f64>,
         poisson: bool,
         pipeline: usize,
         timeout: f64,
         pid: Option<u32>,
         seed: u64,
-        method: &str,
-        headers: Vec<String>,
-        body: Option<Vec<u8>>,
-        body_size: Option<usize>,
-        expect_status: Option<u16>,
-        expect_body_length: Option<u64>,
-        expect_body: Option<Vec<u8>>,
-        any_length: bool,
+        log: bool,
+        requests: Option<Vec<RequestItem>>,
     ) -> PyResult<Self> {
         if warmup.is_nan() || warmup < 0.0 {
             return Err(PyValueError::new_err("the warm-up must not be negative"));
@@ -68,25 +112,20 @@ impl LoadRun {
         plan.warmup = seconds(warmup);
         plan.schedule = match rate {
             None => Schedule::Closed,
-            Some(rate) if poisson => Schedule::Poisson { rate },
-            Some(rate) => Schedule::Constant { rate },
+            Some(from) => Schedule::Open { from, to: rate_to.unwrap_or(from), poisson },
         };
         plan.pipeline = pipeline;
         plan.timeout = seconds(timeout);
         plan.server = pid;
         plan.seed = seed;
-        let body = match (body, body_size) {
-            (Some(bytes), _) => Body::Bytes(bytes),
-            (None, Some(size)) => Body::Size(size),
-            (None, None) => Body::None,
-        };
-        plan.request = Request { method: method.to_owned(), headers, body };
-        plan.expectation = Expectation {
-            status: expect_status,
-            body_length: expect_body_length,
-            body: expect_body,
-            any_length,
-        };
+        plan.log = log;
+        if let Some(requests) = requests {
+            plan.requests = requests.into_iter().map(Request::from).collect();
+        }
+        if let (Service::Redis(_), Some(first)) = (&plan.target.service, plan.requests.first_mut()) {
+            // Redis has no requests of its own, only values that may be checked.
+            plan.values = std::mem::take(&mut first.expectation);
+        }
         Ok(Self { run: Some(Run::start(plan).map_err(refused)?) })
     }
 
@@ -151,14 +190,14 @@ fn describe<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict
     all.set_item("duration_s", report.seconds)?;
     all.set_item("interrupted", report.interrupted)?;
     all.set_item("rate", report.schedule.rate())?;
-    all.set_item(
-        "arrivals",
-        match report.schedule {
-            Schedule::Closed => None,
-            Schedule::Constant { .. } => Some("constant"),
-            Schedule::Poisson { .. } => Some("poisson"),
-        },
-    )?;
+    let (arrivals, ramp) = match report.schedule {
+        Schedule::Closed => (None, None),
+        Schedule::Open { from, to, poisson } => {
+            (Some(if poisson { "poisson" } else { "constant" }), (from != to).then_some([from, to]))
+        }
+    };
+    all.set_item("arrivals", arrivals)?;
+    all.set_item("ramp", ramp)?;
     all.set_item("requests", requests)?;
     all.set_item("requests_per_second", report.requests_per_second())?;
     let open_loop = report.schedule.rate().is_some();
@@ -176,14 +215,14 @@ fn describe<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict
         report.first_error.as_ref().map(|(fault, why)| format!("{}: {why}", fault.name())),
     )?;
     let status = PyDict::new(py);
-    for (code, count) in stats.statuses().filter(|(code, _)| *code > 0) {
-        status.set_item(code.to_string(), count)?;
+    for (name, count) in report.statuses() {
+        status.set_item(name, count)?;
     }
     all.set_item("status", status)?;
     all.set_item("bytes_in", stats.bytes_in)?;
     all.set_item("bytes_out", stats.bytes_out)?;
     all.set_item("latency_us", spread(py, &stats.latency)?)?;
-    all.set_item("histogram", encoded(py, &stats.latency)?)?;
+    all.set_item("histogram", PyBytes::new(py, &encode(&stats.latency)))?;
     all.set_item("lag_us", if open_loop { Some(spread(py, &stats.lag)?) } else { None })?;
     let client = PyDict::new(py);
     client.set_item("cpu_ns_per_request", each(report.client_cpu))?;
@@ -198,6 +237,21 @@ fn describe<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict
         server.set_item("processes", cpu.processes)?;
         all.set_item("server", server)?;
     }
+    let kinds = PyList::empty(py);
+    for (name, seen) in report.kinds.iter().zip(&stats.kinds) {
+        let kind = PyDict::new(py);
+        kind.set_item("name", name)?;
+        kind.set_item("requests", seen.latency.len())?;
+        kind.set_item("bad", seen.bad)?;
+        kind.set_item("latency_us", spread(py, &seen.latency)?)?;
+        kinds.append(kind)?;
+    }
+    all.set_item("kinds", kinds)?;
+    let intervals = PyList::empty(py);
+    for interval in &report.intervals {
+        intervals.append((interval.count, interval.max, PyBytes::new(py, &interval.encoded)))?;
+    }
+    all.set_item("intervals", intervals)?;
     Ok(all)
 }
 
@@ -213,15 +267,6 @@ fn spread<'py>(py: Python<'py>, histogram: &Histogram<u64>) -> PyResult<Bound<'p
     }
     figures.set_item("max", some.then(|| histogram.max()))?;
     Ok(figures)
-}
-
-/// A histogram in HdrHistogram's V2 encoding, deflated: what HdrHistogram's tools read in any language.
-fn encoded<'py>(py: Python<'py>, histogram: &Histogram<u64>) -> PyResult<Bound<'py, PyBytes>> {
-    let mut bytes = Vec::new();
-    V2DeflateSerializer::new()
-        .serialize(histogram, &mut bytes)
-        .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-    Ok(PyBytes::new(py, &bytes))
 }
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import base64
 import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from headrace import __version__
 from headrace._native import LoadRun
 from headrace.cli import UsageError
+from headrace.load.hdr_log import lines as hdr_lines
 
 #: Seconds between two looks at a run: how soon Ctrl-C is noticed.
 LOOK = 0.1
 
 
-def run_load(url: str, *, progress: bool = False, **options: Any) -> dict[str, Any]:
+def run_load(
+    url: str, *, progress: bool = False, hdr_log: Path | None = None, **options: Any
+) -> dict[str, Any]:
     """Run a load and describe it.
 
     :param url: what to load.
     :param progress: whether to keep a line of progress on standard error.
+    :param hdr_log: where to write an HDR histogram log.
     :param options: the keyword arguments of ``headrace._native.LoadRun``.
     :returns: the result, ready for JSON; its keys are described in ``docs/load.md``.
     :raises UsageError: for what cannot be done as asked.
     """
     try:
-        run = LoadRun(url, **options)
+        run = LoadRun(url, log=hdr_log is not None, **options)
     except ValueError as error:
         raise UsageError(str(error)) from None
     line = ProgressLine(options.get("warmup", 0.0) + options.get("duration", 10.0)) if progress else None
@@ -44,7 +51,18 @@ def run_load(url: str, *, progress: bool = False, **options: Any) -> dict[str, A
         if line is not None:
             line.clear()
     report["histogram"] = base64.b64encode(report["histogram"]).decode("ascii")
+    intervals = report.pop("intervals")
+    if hdr_log is not None:
+        write_log(hdr_log, hdr_lines(intervals, report["duration_s"], time.time()))
     return {"tool": "headrace load", "version": __version__, **report}
+
+
+def write_log(path: Path, lines: Iterable[str]) -> None:
+    """Write lines to a file that the user named."""
+    try:
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
 class ProgressLine:

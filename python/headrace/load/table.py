@@ -60,7 +60,7 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         yield row("sent late by", f"{shown}   (the latencies include it)")
     if result["status"]:
         yield row(
-            "status",
+            "replies" if result["protocol"] == "redis" else "status",
             "   ".join(f"{code}: {count:,}" for code, count in result["status"].items()),
         )
     yield row("errors", errors(result))
@@ -70,6 +70,27 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
             f"in {size(result['bytes_in'] / seconds)}/s   out {size(result['bytes_out'] / seconds)}/s",
         )
     yield from processors(result)
+    yield from kinds(result)
+    if "search" in result:
+        yield from ("", search(result["search"]))
+
+
+def kinds(result: dict[str, Any]) -> Iterator[str]:
+    """A line for each kind of request, where there are several."""
+    for kind in result["kinds"]:
+        figures = kind["latency_us"]
+        text = f"{kind['requests']:,} good, {kind['bad']:,} bad"
+        if figures["max"] is not None:
+            text += "   " + "   ".join(f"{name} {duration(figures[name])}" for name in ("p50", "p99", "max"))
+        yield row(kind["name"], text)
+
+
+def search(found: dict[str, Any]) -> str:
+    """What a search for a rate has found."""
+    goal = duration(found["goal_p99_us"])
+    if found["rate"] is None:
+        return f"no rate was found that keeps p99 within {goal} without errors"
+    return f"highest rate that keeps p99 within {goal} without errors: {found['rate']:,.0f} requests/s"
 
 
 def loop(result: dict[str, Any]) -> str:
@@ -77,7 +98,10 @@ def loop(result: dict[str, Any]) -> str:
     text = f"{result['connections']} connections, {result['threads']} thread{'s' if result['threads'] > 1 else ''}"
     if result["pipeline"] > 1:
         text += f", {result['pipeline']} requests in one piece"
-    if result["rate"] is not None:
+    if result["ramp"] is not None:
+        low, high = result["ramp"]
+        text += f", {result['arrivals']} rate from {low:,.6g}/s to {high:,.6g}/s"
+    elif result["rate"] is not None:
         text += f", {result['arrivals']} rate of {result['rate']:,.6g}/s"
     return text
 

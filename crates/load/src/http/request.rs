@@ -1,5 +1,6 @@
 //! Requests as bytes, prepared once.
 
+use crate::expectation::Expectation;
 use crate::target::{PlanError, refuse};
 
 /// The body of a request.
@@ -17,6 +18,12 @@ pub enum Body {
 /// A request as the user gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// Its name in reports; by default method and path.
+    pub name: Option<String>,
+    /// Path and query; by default the URL's.
+    pub path: Option<String>,
+    /// How often it is sent, against the weights of the others.
+    pub weight: u32,
     /// The method: a token (RFC 9110 section 9.1).
     pub method: String,
     /// Fields as `Name: value`; one named Host, Content-Length or Transfer-Encoding takes the place of what
@@ -24,11 +31,21 @@ pub struct Request {
     pub headers: Vec<String>,
     /// The body.
     pub body: Body,
+    /// What its answers must be.
+    pub expectation: Expectation,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { method: "GET".to_owned(), headers: Vec::new(), body: Body::None }
+        Self {
+            name: None,
+            path: None,
+            weight: 1,
+            method: "GET".to_owned(),
+            headers: Vec::new(),
+            body: Body::None,
+            expectation: Expectation::default(),
+        }
     }
 }
 
@@ -44,11 +61,24 @@ pub(crate) struct Prepared {
 const MAX_BODY: usize = 1 << 30;
 
 impl Request {
-    /// The bytes of this request for `path` at `host`. Nothing is added that was not asked for but Host and,
+    /// What reports call it, with `path` as the URL's path.
+    pub(crate) fn label(&self, path: &str) -> String {
+        self.name
+            .clone()
+            .unwrap_or_else(|| format!("{} {}", self.method, self.path.as_deref().unwrap_or(path)))
+    }
+
+    /// The bytes of this request at `host`, with `path` as the URL's path. Nothing is added that was not asked for but Host and,
     /// where there is a body or the method suggests one, Content-Length.
     pub(crate) fn prepare(&self, host: &str, path: &str) -> Result<Prepared, PlanError> {
         if !is_token(&self.method) {
             return refuse(format!("{:?} is not an HTTP method", self.method));
+        }
+        let path = self.path.as_deref().unwrap_or(path);
+        if !path.starts_with('/') || path.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return refuse(format!(
+                "the path {path:?} must begin with / and have no spaces: encode them as %20"
+            ));
         }
         let body = match &self.body {
             Body::None => Vec::new(),
@@ -118,6 +148,7 @@ mod tests {
             method: "POST".into(),
             headers: vec!["X-A:  b c ".into(), "HOST: other".into()],
             body: Body::Size(3),
+            ..Request::default()
         };
         let expected = "POST /p?q HTTP/1.1\r\nX-A: b c\r\nHOST: other\r\nContent-Length: 3\r\n\r\nxxx";
         assert_eq!(text(&request), expected);
@@ -129,10 +160,13 @@ mod tests {
     fn nonsense_is_refused() {
         let bad = |method: &str, header: &str| {
             let headers = vec![header.to_owned()];
-            Request { method: method.into(), headers, body: Body::None }.prepare("h", "/").is_err()
+            Request { method: method.into(), headers, ..Request::default() }.prepare("h", "/").is_err()
         };
         assert!(!bad("GET", "A: b"));
         assert!(bad("", "A: b") && bad("GET /", "A: b") && bad("GET", "A") && bad("GET", ": b"));
+        let path = |path: &str| Request { path: Some(path.into()), ..Request::default() };
+        assert!(path("/a").prepare("h", "/").is_ok());
+        assert!(path("a").prepare("h", "/").is_err() && path("/a b").prepare("h", "/").is_err());
         assert!(bad("GET", "A b: c") && bad("GET", "A: b\r\nC: d") && bad("GET", "A: \0"));
     }
 }

@@ -17,20 +17,28 @@ pub(super) struct Template {
     pub(super) answer: Answer,
 }
 
+impl Default for Template {
+    /// One that nothing equals.
+    fn default() -> Self {
+        Self { head: Vec::new(), date: 0..0, body: None, answer: Answer::GOOD }
+    }
+}
+
 impl Template {
-    /// Keep `head`; `judge` gives the answer for a body of the length that the head announces.
-    pub(super) fn new(bytes: &[u8], head: &Head, judge: impl FnOnce(u64) -> Answer) -> Self {
+    /// Keep this head in place of the last one; `judge` gives the answer for a body of the length announced.
+    pub(super) fn learn(&mut self, bytes: &[u8], head: &Head, judge: impl FnOnce(u64) -> Answer) {
         let length = match head.body {
             BodyLength::Empty => Some(0),
             BodyLength::Known(n) => usize::try_from(n).ok(),
             BodyLength::Chunked | BodyLength::UntilClose => None,
         };
-        Self {
-            head: bytes.to_vec(),
-            date: head.date.clone().unwrap_or(0..0),
-            // A head that closes is parsed in full each time: its connection costs far more than that.
-            body: length.filter(|_| !head.close),
-            answer: judge(length.unwrap_or(0) as u64),
+        self.head.clear();
+        self.head.extend_from_slice(bytes);
+        self.date = head.date.clone().unwrap_or(0..0);
+        // A head that closes is parsed in full each time: its connection costs far more than that.
+        self.body = length.filter(|_| !head.close);
+        if let Some(length) = self.body {
+            self.answer = judge(length as u64);
         }
     }
 
@@ -56,7 +64,9 @@ mod tests {
 
     fn template(head: &str) -> Template {
         let parsed = head::parse(head.as_bytes(), false).expect("well-formed").expect("complete");
-        Template::new(head.as_bytes(), &parsed, |_| Answer { status: 200, fault: None, close: false })
+        let mut template = Template::default();
+        template.learn(head.as_bytes(), &parsed, |_| Answer::GOOD);
+        template
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::protocol::Answer;
 use crate::stats::Fault;
 
 /// What the user says of good answers. By default a status below 400 and every answer like the first: the
@@ -41,7 +42,7 @@ impl Reference {
     }
 
     /// What is wrong with this status.
-    pub(super) fn judge_status(&self, status: u16) -> Option<Fault> {
+    pub(crate) fn judge_status(&self, status: u16) -> Option<Fault> {
         let good = match self.expectation.status {
             Some(expected) => status == expected,
             None => status < 400 && first(&self.first_status, u64::from(status)) == u64::from(status),
@@ -50,7 +51,7 @@ impl Reference {
     }
 
     /// What is wrong with a body of this length, in an answer whose status was good.
-    pub(super) fn judge_length(&self, status: u16, length: u64) -> Option<Fault> {
+    pub(crate) fn judge_length(&self, status: u16, length: u64) -> Option<Fault> {
         let expected = match (&self.expectation.body, self.expectation.body_length) {
             (Some(body), _) => body.len() as u64,
             (None, Some(expected)) => expected,
@@ -62,9 +63,27 @@ impl Reference {
         (length != expected).then_some(Fault::Body)
     }
 
+    /// What is wrong with an answer that has a fault, in words.
+    pub(crate) fn blame(&self, answer: &Answer) -> String {
+        let known = |slot: &AtomicU64| slot.load(Ordering::Relaxed).checked_sub(1);
+        match answer.fault {
+            Some(Fault::Status) => match (self.expectation.status, known(&self.first_status)) {
+                (Some(expected), _) => format!("status {}, expected {expected}", answer.status),
+                (None, Some(first)) => format!("status {}, the first answer had {first}", answer.status),
+                (None, None) => format!("status {}", answer.status),
+            },
+            _ if self.expectation.body.is_some() => "the body is not the expected one".to_owned(),
+            _ => match (self.expectation.body_length, known(&self.first_length)) {
+                (Some(expected), _) => format!("the body does not have {expected} bytes"),
+                (None, Some(first)) => format!("the body does not have {first} bytes, as the first answer's"),
+                (None, None) => "the body is not the expected one".to_owned(),
+            },
+        }
+    }
+
     /// Whether `part`, which stands at `offset` of a body, is not what is expected there.
     #[inline]
-    pub(super) fn differs(&self, offset: u64, part: &[u8]) -> bool {
+    pub(crate) fn differs(&self, offset: u64, part: &[u8]) -> bool {
         let Some(body) = &self.expectation.body else { return false };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         start.checked_add(part.len()).and_then(|end| body.get(start..end)) != Some(part)
