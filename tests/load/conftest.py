@@ -1,0 +1,147 @@
+"""Servers of the standard library to load, each on a thread of its own."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socketserver
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """Answers by path; ``/counter`` differs in length, ``/bye`` closes, ``/chunked`` is chunked."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 65536  # head and body in one segment: two would wait for a delayed acknowledgement
+    count = 0
+
+    def do_GET(self) -> None:
+        type(self).count += 1
+        if self.path == "/chunked":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\nhello\r\n0\r\n\r\n")
+            return
+        status = 503 if self.path == "/unwell" else 200
+        body = b"x" * (type(self).count % 7) if self.path == "/counter" else b"hello"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if self.path == "/bye":
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Seen", self.headers.get("X-Sent", ""))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        while data := self.request.recv(65536):
+            self.request.sendall(self.alter(data))
+
+    @staticmethod
+    def alter(data: bytes) -> bytes:
+        return data
+
+
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A load that ends leaves connections with answers under way: no error of the server's."""
+
+
+class UnixServer(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    handle_error = Server.handle_error
+
+
+def handler_on_unix(handler: type[socketserver.BaseRequestHandler]) -> type:
+    """The handler for a Unix socket, whose peers have no address that the standard library could log."""
+
+    class Local(handler):  # type: ignore[misc, valid-type]
+        def __init__(self, request: object, client_address: object, server: object) -> None:
+            super().__init__(request, ("local", 0), server)
+
+    return Local
+
+
+@contextmanager
+def serving(handler: type[socketserver.BaseRequestHandler], path: Path | None = None) -> Iterator[str]:
+    """Serve on a free port or a Unix socket; gives ``host:port`` or the path."""
+    server: socketserver.BaseServer
+    if path is None:
+        server = Server(("127.0.0.1", 0), handler)
+        where = f"127.0.0.1:{server.server_address[1]}"
+    else:
+        server = UnixServer(str(path), handler_on_unix(handler))
+        where = str(path)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield where
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def serve() -> Callable[..., AbstractContextManager[str]]:
+    """A function that serves a handler, on a free port or a Unix socket."""
+    return serving
+
+
+@pytest.fixture
+def answers() -> type[Answers]:
+    """The handler of HTTP requests."""
+    return Answers
+
+
+@pytest.fixture
+def echo() -> type[Echo]:
+    """The handler that echoes; subclasses alter what comes back."""
+    return Echo
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    """A URL of a server of ``Answers``, without its path."""
+    with serving(Answers) as where:
+        yield f"http://{where}"
+
+
+@pytest.fixture
+def load(headrace: list[str]) -> Callable[..., dict[str, Any]]:
+    """A function that runs ``headrace load`` and gives its JSON; ``expect`` is the exit status."""
+
+    def run(*arguments: str, expect: int = 0) -> dict[str, Any]:
+        words = [*headrace, "load", *arguments, "--json", "-"]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+        assert done.returncode == expect, done.stdout + done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+    return run
