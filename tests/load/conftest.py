@@ -6,6 +6,7 @@ import http.server
 import json
 import socketserver
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -131,6 +132,12 @@ def web() -> Iterator[str]:
     """A URL of a server of ``Answers``, without its path."""
     with serving(Answers) as where:
         yield f"http://{where}"
+
+
+@pytest.fixture
+def headrace() -> list[str]:
+    """The words that start the command line of the package under test, on the interpreter of the tests."""
+    return [sys.executable, "-m", "headrace"]
 
 
 @pytest.fixture

@@ -179,7 +179,8 @@ def test_the_servers_cpu_time_is_counted_with_its_children(load: Load, tmp_path:
         "class Echo(socketserver.BaseRequestHandler):\n"
         "    def handle(self):\n"
         "        while data := self.request.recv(65536): self.request.sendall(data)\n"
-        f"server = socketserver.ForkingUnixStreamServer({str(tmp_path / 's')!r}, Echo)\n"
+        "class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer): pass\n"
+        f"server = Server({str(tmp_path / 's')!r}, Echo)\n"
         "print('ready', flush=True)\n"
         "server.serve_forever(0.01)\n"
     )

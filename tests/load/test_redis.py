@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -14,10 +15,10 @@ Load = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def redis(program: Callable[[str], str], tmp_path: Path) -> Iterator[Path]:
+def redis(missing: Callable[[str], NoReturn], tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "redis.sock"
     words = [
-        program("redis-server"),
+        shutil.which("redis-server") or missing("redis-server"),
         "--port",
         "0",
         "--unixsocket",
