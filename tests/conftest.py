@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -19,3 +20,9 @@ def missing() -> Callable[[str], NoReturn]:
         pytest.skip(f"{what} is missing")
 
     return end
+
+
+@pytest.fixture(scope="session")
+def headrace() -> list[str]:
+    """The words that start the command line of the package under test, on the interpreter of the tests."""
+    return [sys.executable, "-m", "headrace"]
