@@ -30,12 +30,16 @@ def words(
     endpoint: Endpoint,
     pid: int,
     seconds: float,
+    folder: Path,
     *,
     warmup: float = 0.0,
     connections: int | None = None,
     rate: float | None = None,
 ) -> list[str]:
-    """The command line that loads a server for one round."""
+    """The command line that loads a server for one round.
+
+    :param folder: where a body that is to be posted is written.
+    """
     url = case.url.format(
         bind=endpoint.bind, host=endpoint.host, port=endpoint.port, path=endpoint.path or "/"
     )
@@ -52,6 +56,10 @@ def words(
         "--json",
         "-",
     ]
+    if case.body is not None:
+        body = folder / "body"
+        body.write_bytes(case.body)
+        common += ["--body", str(body)]
     if rate is not None:
         common += ["--rate", f"{rate:g}"]
     if scenario.driver == "client":

@@ -174,6 +174,7 @@ class Case:
     :param connections: open connections.
     :param options: more options of the load generator.
     :param variables: environment variables that tell the server about this case.
+    :param body: what is posted, when it is not only so many bytes of text.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Case:
     connections: int
     options: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ class Scenario:
     :param workers: worker processes of each contender.
     :param services: names of the services it needs.
     :param seed: fills a service before the first contender starts; given the services' URLs.
+    :param prepare: run once before the first contender starts, to make a file that the workload needs, say.
     :param unit: what one request is called.
     :param needs: packages that the workload itself needs beside its contender's.
     """
@@ -213,6 +216,7 @@ class Scenario:
     workers: int = 1
     services: tuple[str, ...] = ()
     seed: Callable[[Mapping[str, str]], None] | None = None
+    prepare: Callable[[], None] | None = None
     unit: str = "request"
     needs: tuple[Package, ...] = ()
 

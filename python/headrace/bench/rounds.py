@@ -296,6 +296,7 @@ class Bench:
                 endpoint,
                 pid,
                 seconds,
+                self._loads,
                 warmup=min(0.1, seconds / 5),
                 connections=connections,
                 rate=rate,

@@ -74,6 +74,8 @@ def run_scenario(
     """
     ready, absent = select(scenario, names)
     base = baseline_of(scenario, ready, baseline)
+    if scenario.prepare is not None:
+        scenario.prepare()
     described = []
     for case in scenario.cases:
         if cases and case.name not in cases:

@@ -12,6 +12,8 @@ from headrace.bench.statistics import Blocks, Interval, interval, noise_floor, r
 
 #: Nothing is claimed of a contender of which more than this share of the rounds is noisy.
 NOISY_SHARE = 0.5
+#: Nor of one with fewer rounds: an interval of two values says nothing.
+FEWEST_ROUNDS = 3
 
 
 def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str) -> dict[str, Any]:
@@ -25,7 +27,7 @@ def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str) -> dict[st
     base = measured.get(baseline)
     again = measured.get(baseline + AGAIN)
     floor = None
-    if base is not None and again is not None:
+    if base is not None and again is not None and len(base["rounds"]) >= FEWEST_ROUNDS:
         floor = noise_floor(
             ratio(blocks_of(base, "cpu_ns_per_request"), blocks_of(again, "cpu_ns_per_request"))
         )
@@ -53,6 +55,8 @@ def objections(contender: Mapping[str, Any]) -> list[str]:
         return ["not measured"]
     marks = Counter(mark for each in rounds for mark in each["flags"])
     found = []
+    if len(rounds) < FEWEST_ROUNDS:
+        found.append(f"{len(rounds)} rounds are too few")
     if marks["errors"]:
         found.append(f"errors in {marks['errors']} of {len(rounds)} rounds")
     if marks["noisy"] > NOISY_SHARE * len(rounds):
@@ -69,8 +73,9 @@ def _row(contender: Mapping[str, Any], base: Mapping[str, Any] | None, floor: fl
     judged = None
     if base is not None and contender["name"] != base["name"] and rounds:
         found = ratio(blocks_of(contender, "cpu_ns_per_request"), blocks_of(base, "cpu_ns_per_request"))
-        against = [f"{base['name']}: {reason}" for reason in objections(base)]
-        judged = verdict(contender["name"], base["name"], found, floor, [*objections(contender), *against])
+        mine = objections(contender)
+        against = [f"{base['name']}: {reason}" for reason in objections(base) if reason not in mine]
+        judged = verdict(contender["name"], base["name"], found, floor, [*mine, *against])
     warmups = contender["warmups"]
     return {
         "name": contender["name"],

@@ -56,7 +56,8 @@ def listener(bind: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, kind)
         sock.bind(bind.removeprefix("unix:"))
     else:
-        sock = socket.socket(socket.AF_INET, kind)
+        # asyncio sets TCP_NODELAY only on sockets that say by their protocol number that they are TCP's.
+        sock = socket.socket(socket.AF_INET, kind, socket.IPPROTO_TCP if kind == socket.SOCK_STREAM else 0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(host_port(bind))
     if kind == socket.SOCK_STREAM:

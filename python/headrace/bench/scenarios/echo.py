@@ -1,6 +1,9 @@
-"""Echo over TCP, Unix sockets, lines and ``sock_*``: source 2's workloads, and more of the loop's."""
+"""Echo over TCP, Unix sockets, TLS and UDP, by lines and by ``sock_*``: source 2's workloads, and more."""
+
+import subprocess
 
 from headrace.bench import checks
+from headrace.bench.environments import cache_folder
 from headrace.bench.model import Case, Scenario
 
 KB = 1024
@@ -53,5 +56,86 @@ SOCK_ECHO = Scenario(
     workloads={"loop.sock": ("echo.py", "--api", "sock")},
     cases=(Case(name="1 KB", check=checks.echo(KB), url="tcp://{bind}?size=1024", connections=10),),
     baseline="uvloop-sock",
+    unit="message",
+)
+
+READLINE = Scenario(
+    name="readline",
+    summary="five lines of 200 bytes a message, echoed line by line by streams, 10 connections",
+    workloads={
+        "loop.streams": ("echo.py", "--api", "readline"),
+        "readline": (),
+    },
+    cases=(
+        Case(
+            name="5 x 200 B",
+            check=checks.echo(1000, lines=5),
+            url="tcp://{bind}?size=1000&lines=5",
+            connections=10,
+        ),
+    ),
+    baseline="uvloop-streams",
+    driver="client",
+    unit="message",
+)
+
+TWO_WRITES = Scenario(
+    name="two-writes",
+    summary="1 KB answered in two writes of one callback, as servers send head and body, 10 connections",
+    workloads={"loop.protocol": ("echo.py", "--api", "two-writes")},
+    cases=(Case(name="1 KB", check=checks.echo(KB), url="tcp://{bind}?size=1024", connections=10),),
+    baseline="uvloop",
+    unit="message",
+)
+
+UDP_ECHO = Scenario(
+    name="udp-echo",
+    summary="echo of 1 KB datagrams, 10 sockets (client in Python: CPU per message is the figure)",
+    workloads={"loop.protocol": ("echo.py", "--api", "udp")},
+    cases=(Case(name="1 KB", check=checks.datagram_echo(KB), url="udp://{bind}?size=1024", connections=10),),
+    baseline="uvloop",
+    transport="udp",
+    driver="client",
+    unit="message",
+)
+
+#: Key and self-signed certificate of the TLS echo, made once on this machine.
+CERTIFICATE = cache_folder() / "certificate.pem"
+
+
+def make_certificate() -> None:
+    """Make key and certificate with the ``openssl`` command, unless they are there."""
+    if CERTIFICATE.exists():
+        return
+    CERTIFICATE.parent.mkdir(parents=True, exist_ok=True)
+    made = CERTIFICATE.with_suffix(".new")
+    request = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650", "-subj", "/CN=localhost"]
+    words = ["openssl", *request, "-keyout", str(made), "-out", str(made.with_suffix(".cert"))]
+    subprocess.run(words, check=True, capture_output=True)
+    with made.open("ab") as file:
+        file.write(made.with_suffix(".cert").read_bytes())
+    made.with_suffix(".cert").unlink()
+    made.rename(CERTIFICATE)
+
+
+TLS_ECHO = Scenario(
+    name="tls-echo",
+    summary="echo of 1 and 100 KB messages over TLS, 10 connections (client in Python, as for udp-echo)",
+    workloads={
+        "loop.protocol": ("echo.py", "--api", "protocol", "--certificate", str(CERTIFICATE)),
+        "loop.streams": ("echo.py", "--api", "streams", "--certificate", str(CERTIFICATE)),
+    },
+    cases=tuple(
+        Case(
+            name=f"{size} KB",
+            check=checks.echo(size * KB, tls=True),
+            url=f"tls://{{bind}}?size={size * KB}",
+            connections=10,
+        )
+        for size in (1, 100)
+    ),
+    baseline="uvloop",
+    driver="client",
+    prepare=make_certificate,
     unit="message",
 )
