@@ -11,6 +11,8 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # For how long `make test-slow` runs each fuzz target.
 FUZZ_SECONDS ?= 60
+# Scenarios of `headrace bench list`, and options: make bench BENCH="http-hello --quick"
+BENCH ?= tcp-echo http-hello
 export PYTHON PYTEST_ARGS
 
 BIN := .venv/bin
@@ -18,7 +20,7 @@ PREPARE = python=$$(tools/find_python.sh) && "$$python" -I tools/environment.py
 # One interpreter for every cargo command: otherwise each compiles pyo3 anew for the one it finds.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help run test ready format lint types arrows test-rust test-python test-pythons test-slow fuzz fix lock clean
+.PHONY: help run test ready format lint types arrows test-rust test-python test-pythons test-slow fuzz bench fix lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -63,6 +65,10 @@ test-slow: ready fuzz ## run the tests that take minutes, and fuzz
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+bench: ## compare with other stacks: the scenarios BENCH (tcp-echo http-hello)
+	@$(PREPARE) .venv --requirements requirements/bench.txt --profile release
+	$(BIN)/headrace bench run $(BENCH)
 
 fix: ready ## mend formatting and what the linters can mend
 	cargo fmt --all

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles requirements/*.in to lock files with hashes, for every supported interpreter at once.
+# Compiles requirements/*.in, and the extra headrace[bench], to lock files with hashes, for every supported interpreter at once.
 # `make lock` takes the newest versions; `tools/lock.sh --keep` changes only what the .in files ask for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,10 +12,16 @@ if [ ! -x "$python" ]; then
 fi
 "$python" -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/lock.txt
 
-# build comes first: it is in the others too, at one version.
-for name in lock build bench test; do
-  constraint=()
-  [[ $name != bench && $name != test ]] || constraint=(--constraint requirements/build.txt)
-  "$python" -m uv pip compile "$upgrade" --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-    --no-emit-find-links --custom-compile-command "make lock" "${constraint[@]}" --output-file "requirements/$name.txt" "requirements/$name.in"
-done
+# compile NAME SOURCE...: one lock file from what its sources ask for.
+compile() {
+  local lock=requirements/$1.txt
+  shift
+  "$python" -m uv pip compile "$upgrade" --quiet --universal --python-version 3.11 --generate-hashes \
+    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --output-file "$lock" "$@"
+}
+
+compile lock requirements/lock.in
+compile build requirements/build.in
+# Each is installed beside the ones before it, and so at their versions.
+compile test requirements/test.in --constraint requirements/build.txt
+compile bench requirements/build.in pyproject.toml --extra bench --constraint requirements/test.txt
