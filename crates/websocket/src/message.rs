@@ -44,18 +44,15 @@ impl Message {
         }
     }
 
-    /// Appends bytes, up to `limit` in all.
+    /// Appends bytes, up to `limit` in all. Bad text is found before the limit is, if it comes before it: the verdict
+    /// must not depend on how the bytes were cut.
     pub(crate) fn push(&mut self, bytes: &[u8], limit: usize) -> Result<(), Fault> {
-        if bytes.len() > limit.saturating_sub(self.len()) {
-            return Err(Fault::TooBig);
-        }
+        let within = bytes.len().min(limit.saturating_sub(self.len()));
         match &mut self.body {
-            Body::Text(text) => text.push(bytes).map_err(|InvalidUtf8| NOT_UTF8),
-            Body::Binary(all) => {
-                all.extend_from_slice(bytes);
-                Ok(())
-            }
+            Body::Text(text) => text.push(&bytes[..within]).map_err(|InvalidUtf8| NOT_UTF8)?,
+            Body::Binary(all) => all.extend_from_slice(&bytes[..within]),
         }
+        if within < bytes.len() { Err(Fault::TooBig) } else { Ok(()) }
     }
 
     pub(crate) fn finish(self) -> Result<Event<'static>, Fault> {

@@ -362,6 +362,8 @@ fn compressed_messages() {
         &[Event::Failed(Fault::InvalidPayload("data does not inflate"))],
     );
     check(&[masked(0xc1, b"\x00\x01\x00\xfe\xff\xff\x00")], &[Event::Failed(NOT_UTF8)]);
+    // Two faults: the first counts, however they were cut.
+    check(&[masked(0xc1, b"\x00\x01\x00\xfe\xff\xff\xff\xff")], &[Event::Failed(NOT_UTF8)]);
 }
 
 #[test]
