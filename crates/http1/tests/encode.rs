@@ -48,6 +48,20 @@ fn the_applications_own_fields_win() {
 }
 
 #[test]
+fn names_are_more_than_their_length() {
+    // Each has as many letters as a name that the encoder listens to.
+    let names = ["etag", "x-name", "x-trace-id", "x-request-time", "x-forwarded-proto"];
+    let options = ResponseOptions { known_length: Some(0), ..OPTIONS };
+    let (head, framing, keep_alive) = encode(200, &names.map(|name| (name, "close")), &options);
+    assert_eq!(
+        head,
+        "HTTP/1.1 200 OK\r\netag: close\r\nx-name: close\r\nx-trace-id: close\r\nx-request-time: close\r\n\
+         x-forwarded-proto: close\r\ncontent-length: 0\r\ndate: D\r\nserver: S\r\n\r\n"
+    );
+    assert_eq!((framing, keep_alive), (Framing::Length(0), true));
+}
+
+#[test]
 fn an_answer_of_unknown_length() {
     let (head, framing, keep_alive) = encode(200, &[], &OPTIONS);
     assert_eq!(head, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ndate: D\r\nserver: S\r\n\r\n");
@@ -139,6 +153,24 @@ fn statuses_and_reasons() {
     assert!(ResponseEncoder::begin(&mut out, 299, b"").is_ok());
     assert!(ResponseEncoder::begin(&mut out, 200, b"Fine").is_ok());
     assert_eq!(out, b"beforeHTTP/1.1 299 \r\nHTTP/1.1 200 Fine\r\n");
+}
+
+#[test]
+fn every_registered_status_has_a_phrase() {
+    // IANA's registry; what it calls unused or temporary has none, 418 apart.
+    let registered = |status: u16| {
+        matches!(status, 100..=103 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=418 | 421..=426)
+            || matches!(status, 428 | 429 | 431 | 451 | 500..=508 | 511)
+    };
+    let mut phrases = std::collections::BTreeSet::new();
+    for status in 100..=999 {
+        let mut out = Vec::new();
+        ResponseEncoder::begin(&mut out, status, b"").expect("a good status");
+        let phrase =
+            out.strip_prefix(format!("HTTP/1.1 {status} ").as_bytes()).expect("the status comes first");
+        assert_eq!(phrase != b"\r\n", registered(status), "{status}");
+        assert!(phrase == b"\r\n" || phrases.insert(phrase.to_vec()), "{status} has the phrase of another");
+    }
 }
 
 #[test]
