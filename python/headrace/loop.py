@@ -16,7 +16,7 @@ from asyncio.log import logger
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace import _native
+from headrace import _native, streams
 from headrace.transport import SocketTransport
 
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ def _borrow_methods() -> None:
     """Give the native handles the cold methods of asyncio's: they ask for attributes alone, which ours have."""
     for native, model in ((Handle, events.Handle), (TimerHandle, events.TimerHandle)):
         for name in ("__repr__", "_repr_info", "_run", "get_context"):
-            if hasattr(model, name):  # get_context came with 3.12
+            if hasattr(model, name):  # get_context: from 3.12 on
                 setattr(native, name, getattr(model, name))
     for name in ("__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "when"):
         setattr(TimerHandle, name, getattr(events.TimerHandle, name))
@@ -95,6 +95,8 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
     :param immediate_writes: whether transports send each ``write`` at once. By default what one callback writes
         is sent together when it returns, which saves system calls; code that blocks the thread after writing and
         before it returns to the loop needs ``True`` (or ``transport.immediate = True``).
+    :param native_streams: whether connections of ``asyncio.start_server`` and ``asyncio.open_connection`` get
+        readers with native methods: see :mod:`headrace.streams`.
     """
 
     if TYPE_CHECKING:  # inherited, private, and so not in typeshed
@@ -103,8 +105,9 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         _check_callback: Any
         _ensure_fd_no_transport: Any
 
-    def __init__(self, *, immediate_writes: bool = False) -> None:
+    def __init__(self, *, immediate_writes: bool = False, native_streams: bool = True) -> None:
         self.immediate_writes = immediate_writes
+        self.native_streams = native_streams
         super().__init__(_Selector(self))
 
     def close(self) -> None:
@@ -185,6 +188,8 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
     ) -> Any:
         self._ensure_fd_no_transport(rawsock)
+        if self.native_streams and not self.get_debug():
+            streams.adopt(protocol)
         make: Any = sslproto.SSLProtocol  # typeshed has an older signature
         ssl_protocol = make(
             self,

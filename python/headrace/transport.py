@@ -13,7 +13,7 @@ from asyncio import constants, futures, transports, trsock
 from asyncio.log import logger
 from typing import TYPE_CHECKING, Any
 
-from headrace import _native
+from headrace import _native, streams
 
 if TYPE_CHECKING:
     from headrace.loop import Loop
@@ -152,7 +152,10 @@ class SocketTransport(transports._FlowControlMixin, transports.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand the connection to another protocol."""
-        self._channel.set_protocol(protocol, isinstance(protocol, asyncio.BufferedProtocol))
+        loop = self._loop
+        native = loop is not None and loop.native_streams and not loop.get_debug()
+        reader = streams.adopt(protocol) if native else None
+        self._channel.set_protocol(protocol, isinstance(protocol, asyncio.BufferedProtocol), reader)
 
     def get_protocol(self) -> Any:
         """The current protocol."""

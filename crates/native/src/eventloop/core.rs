@@ -252,6 +252,9 @@ impl LoopCore {
             if let Some(entry) = fds.entry(fd) {
                 objects.extend(entry.reader.take());
                 objects.extend(entry.writer.take());
+                objects.extend(entry.socket.take());
+                objects.extend(entry.waiting.iter_mut().filter_map(Option::take));
+                entry.socket_interest = Default::default();
             }
             objects.extend(fds.set_transport(fd, None, Interest::NONE));
             let _ = fds.update(&poller, fd);

@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::core::LoopCore;
 use super::errors::{ends_the_run, os_error};
 use super::fds::{WAKER, Watcher};
+use super::futures;
 use super::transport;
 use crate::ffi::{handle, wait};
 use crate::guest::GUEST_TOKEN_BITS;
@@ -140,14 +141,19 @@ impl LoopCore {
             self.waker.drain();
             return Ok(());
         }
-        let watcher = self.fds.borrow().watcher(py, event.token, event.readiness);
+        let poller = Arc::clone(&self.poller.borrow());
+        let watcher = self.fds.borrow_mut().watcher(py, &poller, event.token, event.readiness);
         match watcher {
             Some(Watcher::Transport { transport, read, write }) => {
                 let outcome = transport::ready(self, transport.bind(py), read, write);
                 self.settle(slf, outcome)?;
                 self.flush(slf)
             }
-            Some(Watcher::Handles { reader, writer }) => {
+            Some(Watcher::Handles { reader, writer, waiting }) => {
+                for future in waiting.into_iter().flatten() {
+                    let outcome = futures::complete(future.bind(py));
+                    self.settle(slf, outcome)?;
+                }
                 let fd = (event.token.0 & 0xFFFF_FFFF) as i32;
                 for (handle, write) in [(reader, false), (writer, true)] {
                     let Some(handle) = handle else { continue };

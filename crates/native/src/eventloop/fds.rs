@@ -22,6 +22,15 @@ pub(super) struct Entry {
     pub(super) reader: Option<Py<PyAny>>,
     /// Handle of `add_writer`.
     pub(super) writer: Option<Py<PyAny>>,
+    /// The socket that `sock_*` operations were last done on: a weak reference to it.
+    pub(super) socket: Option<Py<PyAny>>,
+    /// A stream socket whose last read left nothing behind.
+    pub(super) drained: bool,
+    pub(super) is_stream: bool,
+    /// What `sock_*` operations on it wait for. Reading stays watched between operations.
+    pub(super) socket_interest: Interest0,
+    /// The futures that those operations wait on: to read, to write.
+    pub(super) waiting: [Option<Py<PyAny>>; 2],
     /// A native transport that wants to read, or to write, or both.
     pub(super) transport: Option<Py<PyAny>>,
     transport_interest: Interest0,
@@ -29,7 +38,7 @@ pub(super) struct Entry {
 
 /// An interest that starts out empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Interest0(Interest);
+pub(super) struct Interest0(pub(super) Interest);
 
 impl Default for Interest0 {
     fn default() -> Self {
@@ -38,8 +47,13 @@ impl Default for Interest0 {
 }
 
 impl Entry {
+    /// Take it that the poller knows nothing of the descriptor: registering it anew mends a wrong guess.
+    pub(super) fn forget_registration(&mut self) {
+        self.registered = Interest0(Interest::NONE);
+    }
+
     fn wanted(&self) -> Interest {
-        let mut wanted = self.transport_interest.0;
+        let mut wanted = self.transport_interest.0.with(self.socket_interest.0);
         if self.reader.is_some() {
             wanted = wanted.with(Interest::READ);
         }
@@ -58,8 +72,17 @@ pub(super) struct Descriptors {
 
 /// What an event is for.
 pub(super) enum Watcher {
-    Transport { transport: Py<PyAny>, read: bool, write: bool },
-    Handles { reader: Option<Py<PyAny>>, writer: Option<Py<PyAny>> },
+    Transport {
+        transport: Py<PyAny>,
+        read: bool,
+        write: bool,
+    },
+    Handles {
+        reader: Option<Py<PyAny>>,
+        writer: Option<Py<PyAny>>,
+        /// Futures of `sock_*` operations, to complete.
+        waiting: [Option<Py<PyAny>>; 2],
+    },
 }
 
 impl Descriptors {
@@ -74,6 +97,18 @@ impl Descriptors {
             self.entries.resize_with((index + 1).next_power_of_two().max(64), Entry::default);
         }
         self.entries.get_mut(index)
+    }
+
+    /// Somebody else than `sock_*` begins to use `fd`: what those left watched may be of a socket that was
+    /// closed since, whose number this is now. Gives back what they held.
+    pub(super) fn end_socket_use(&mut self, poller: &Poller, fd: RawFd) -> Option<Py<PyAny>> {
+        let entry = self.entry(fd)?;
+        let socket = entry.socket.take()?;
+        entry.socket_interest = Interest0(Interest::NONE);
+        entry.drained = false;
+        entry.forget_registration();
+        let _ = poller.deregister(descriptor::borrowed(fd));
+        Some(socket)
     }
 
     /// What a native transport wants of its descriptor from now on; with nothing wanted it is let go.
@@ -127,9 +162,15 @@ impl Descriptors {
     }
 
     /// Whom an event is for; `None` for one that has gone stale.
-    pub(super) fn watcher(&self, py: Python<'_>, token: Token, readiness: Readiness) -> Option<Watcher> {
+    pub(super) fn watcher(
+        &mut self,
+        py: Python<'_>,
+        poller: &Poller,
+        token: Token,
+        readiness: Readiness,
+    ) -> Option<Watcher> {
         let fd = (token.0 & 0xFFFF_FFFF) as usize;
-        let entry = self.entries.get(fd)?;
+        let entry = self.entries.get_mut(fd)?;
         if u64::from(entry.generation) != token.0 >> 32 || entry.registered.0.is_empty() {
             return None;
         }
@@ -144,10 +185,28 @@ impl Descriptors {
         let pick = |handle: &Option<Py<PyAny>>, ready: bool| {
             handle.as_ref().filter(|_| ready).map(|h| h.clone_ref(py))
         };
-        Some(Watcher::Handles {
-            reader: pick(&entry.reader, readiness.readable),
-            writer: pick(&entry.writer, readiness.writable),
-        })
+        let reader = pick(&entry.reader, readiness.readable);
+        let writer = pick(&entry.writer, readiness.writable);
+        let mut waiting = [None, None];
+        if !entry.socket_interest.0.is_empty() {
+            let before = entry.socket_interest.0;
+            if readiness.readable {
+                waiting[0] = entry.waiting[0].take();
+                entry.drained = false;
+                // Nobody waits to read: that the next operation will, was a wrong guess.
+                if waiting[0].is_none() {
+                    entry.socket_interest = Interest0(before.without(Interest::READ));
+                }
+            }
+            if readiness.writable && before.contains(Interest::WRITE) {
+                waiting[1] = entry.waiting[1].take();
+                entry.socket_interest = Interest0(entry.socket_interest.0.without(Interest::WRITE));
+            }
+            if entry.socket_interest.0 != before {
+                let _ = self.update(poller, fd as RawFd);
+            }
+        }
+        Some(Watcher::Handles { reader, writer, waiting })
     }
 
     /// Each watched descriptor, and whether for reading and for writing.
@@ -165,7 +224,9 @@ impl Descriptors {
 
     /// Every object that the table keeps alive.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Py<PyAny>> {
-        self.entries.iter().flat_map(|e| e.reader.iter().chain(&e.writer).chain(&e.transport))
+        self.entries.iter().flat_map(|e| {
+            e.reader.iter().chain(&e.writer).chain(&e.transport).chain(e.waiting.iter().flatten())
+        })
     }
 
     /// Register everything anew, with another poller (in a forked child).

@@ -12,7 +12,10 @@ mod core;
 mod cycle;
 mod errors;
 mod fds;
+mod futures;
 mod schedule;
+mod sock;
+mod streams;
 mod timers;
 mod transport;
 mod watch;
@@ -21,7 +24,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 pub(crate) use self::core::LoopCore;
-use crate::ffi::handle;
+use crate::ffi::{handle, operation};
 
 /// Make the native handle types and give them the methods of asyncio's own that are not native.
 ///
@@ -44,10 +47,12 @@ fn _handles_alive() -> isize {
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    operation::define(py)?;
     module.add_class::<LoopCore>()?;
     module.add_class::<transport::Channel>()?;
     schedule::install(&py.get_type::<LoopCore>())?;
     module.add_function(wrap_pyfunction!(_define_handles, module)?)?;
     module.add_function(wrap_pyfunction!(_handles_alive, module)?)?;
+    module.add_function(wrap_pyfunction!(streams::_define_reader, module)?)?;
     module.add_function(wrap_pyfunction!(transport::_define_transport, module)?)
 }

@@ -35,6 +35,7 @@ impl LoopCore {
     fn watch(&self, py: Python<'_>, fd: RawFd, handle: Py<PyAny>, write: bool) -> PyResult<()> {
         let poller = Arc::clone(&self.poller.borrow());
         let mut fds = self.fds.borrow_mut();
+        let ended = fds.end_socket_use(&poller, fd);
         let entry = fds.entry(fd).ok_or_else(|| PyValueError::new_err("Invalid file descriptor"))?;
         let place = if write { &mut entry.writer } else { &mut entry.reader };
         let old = place.replace(handle);
@@ -47,7 +48,7 @@ impl LoopCore {
         if let Some(old) = &old {
             handle::cancel(old.bind_borrowed(py));
         }
-        drop(failed);
+        drop((failed, ended));
         outcome.map_err(|error| os_error(py, &error))
     }
 
@@ -79,11 +80,12 @@ impl LoopCore {
     ) -> std::io::Result<()> {
         let poller = Arc::clone(&self.poller.borrow());
         let mut fds = self.fds.borrow_mut();
+        let ended = fds.end_socket_use(&poller, fd);
         let held = (!interest.is_empty()).then(|| transport.clone().unbind());
         let old = fds.set_transport(fd, held, interest);
         let outcome = fds.update(&poller, fd);
         drop(fds);
-        drop(old);
+        drop((old, ended));
         outcome
     }
 }

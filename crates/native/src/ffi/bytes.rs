@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyByteArray, PyBytes};
 
 // PyO3 does not declare it (deprecated for callers outside, and the only way to shrink before PEP 782).
 unsafe extern "C" {
@@ -42,6 +42,45 @@ pub(crate) fn filled<'py, E>(
         }
         Ok(Ok(owned.cast_into_unchecked()))
     }
+}
+
+/// Look at what a `bytearray` holds. `look` runs no Python code.
+pub(crate) fn with_content<T>(array: &Bound<'_, PyByteArray>, look: impl FnOnce(&[u8]) -> T) -> T {
+    // SAFETY: the lock is held, and `look` is native code of this crate that calls nothing of Python's, so
+    // nobody resizes or writes the array meanwhile.
+    unsafe { look(array.as_bytes()) }
+}
+
+/// Add to the end of a `bytearray`.
+///
+/// Fails with `BufferError` while somebody has its buffer exported, with `MemoryError` when memory runs out.
+pub(crate) fn append(array: &Bound<'_, PyByteArray>, data: &[u8]) -> PyResult<()> {
+    let length = array.len();
+    array.resize(length + data.len())?;
+    // SAFETY: the lock is held, no Python code runs, and the array has just been made that long.
+    unsafe { array.as_bytes_mut()[length..].copy_from_slice(data) };
+    Ok(())
+}
+
+/// Take `count` bytes, at most as many as there are, from the front of a `bytearray`.
+///
+/// Fails as [`append`].
+pub(crate) fn take_front<'py>(
+    array: &Bound<'py, PyByteArray>,
+    count: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let py = array.py();
+    let taken = with_content(array, |content| PyBytes::new(py, &content[..count.min(content.len())]));
+    if count >= array.len() {
+        array.resize(0)?;
+    } else {
+        // Deleting at the front moves a bytearray's start, not its bytes.
+        // SAFETY: attached; the object is a bytearray.
+        if unsafe { ffi::PySequence_DelSlice(array.as_ptr(), 0, count as ffi::Py_ssize_t) } != 0 {
+            return Err(PyErr::fetch(py));
+        }
+    }
+    Ok(taken)
 }
 
 /// A contiguous buffer that another object lends.

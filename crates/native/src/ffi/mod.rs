@@ -8,11 +8,13 @@
 //!    it (`gil_used = true`).
 
 pub(crate) mod bytes;
+pub(crate) mod call;
 pub(crate) mod context;
 pub(crate) mod descriptor;
 pub(crate) mod fastcall;
 mod guarded;
 pub(crate) mod handle;
+pub(crate) mod operation;
 pub(crate) mod slot;
 pub(crate) mod wait;
 

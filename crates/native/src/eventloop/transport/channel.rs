@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
+use std::rc::Rc;
 
 use headrace_engine::Interest;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::super::core::LoopCore;
 use super::super::errors::os_error;
+use super::stream::Stream;
 use super::write::Outgoing;
 use crate::ffi::{Guarded, context};
 
@@ -28,6 +30,8 @@ pub(crate) struct State {
     pub(super) protocol: RefCell<Option<Py<PyAny>>>,
     /// The protocol is a `BufferedProtocol`: it lends the buffer that is read into.
     pub(super) buffered: Cell<bool>,
+    /// The protocol is a plain stream protocol: its reader is fed without it.
+    pub(super) stream: RefCell<Option<Stream>>,
     /// The context that the protocol's methods run in.
     pub(super) context: RefCell<Option<Py<PyAny>>>,
     /// `connection_made` has been called and reading may begin.
@@ -184,6 +188,7 @@ impl Channel {
                 fd,
                 protocol: RefCell::new(None),
                 buffered: Cell::new(false),
+                stream: RefCell::new(None),
                 context: RefCell::new(None),
                 started: Cell::new(false),
                 paused: Cell::new(false),
@@ -204,10 +209,13 @@ impl Channel {
         })
     }
 
-    /// Use this protocol from now on.
-    fn set_protocol(&self, protocol: Option<Py<PyAny>>, buffered: bool) {
+    /// Use this protocol from now on. `buffered`: it is a `BufferedProtocol`; `reader`: the weak reference to
+    /// the reader of a plain stream protocol, which is then fed natively.
+    #[pyo3(signature = (protocol, buffered, reader = None))]
+    fn set_protocol(&self, protocol: Option<Py<PyAny>>, buffered: bool, reader: Option<Py<PyAny>>) {
         self.buffered.set(buffered);
-        let old = self.protocol.replace(protocol);
+        let stream = reader.map(|reader| Stream { reader, handoff: Rc::default() });
+        let old = (self.protocol.replace(protocol), self.stream.replace(stream));
         drop(old);
     }
 
@@ -292,12 +300,17 @@ impl Channel {
         self.maybe_pause_protocol(transport)
     }
 
+    #[getter]
+    fn streaming(&self) -> bool {
+        self.stream.borrow().is_some()
+    }
+
     /// Wait for the descriptor no more, and let protocol and context go: the last step of closing.
     fn release(&self, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         self.started.set(false);
         self.blocked.set(false);
         self.update_interest(transport)?;
-        let held = (self.protocol.take(), self.context.take(), self.outgoing.take());
+        let held = (self.protocol.take(), self.context.take(), self.outgoing.take(), self.stream.take());
         drop(held);
         Ok(())
     }

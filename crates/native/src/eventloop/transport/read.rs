@@ -12,6 +12,7 @@ use rustix::net::{RecvFlags, recv};
 use super::super::core::{LoopCore, READ_BUFFER};
 use super::super::errors::os_error;
 use super::channel::Channel;
+use super::stream;
 use crate::ffi::bytes::{self, Lent};
 use crate::ffi::descriptor;
 
@@ -40,25 +41,86 @@ pub(super) fn ready(core: &LoopCore, transport: &Bound<'_, PyAny>, channel: &Cha
         if channel.buffered.get() {
             return ready_buffered(transport, channel);
         }
+        if let Some((reader, handoff)) = stream::reader_of(py, channel) {
+            return ready_stream(core, transport, channel, &reader, &handoff);
+        }
         match read(py, core, channel)? {
             Received::Nothing => Ok(()),
-            Received::Data(data) => {
-                let Some(protocol) = channel.protocol(py) else { return Ok(()) };
-                match protocol.call_method1(pyo3::intern!(py, "data_received"), (data,)) {
-                    Ok(_) => Ok(()),
-                    Err(error) => channel.fatal_error(
-                        transport,
-                        error,
-                        "Fatal error: protocol.data_received() call failed.",
-                    ),
-                }
-            }
+            Received::Data(data) => deliver(transport, channel, &data),
             Received::End => ended(transport, channel),
             Received::Failed(error) => {
                 channel.fatal_error(transport, error, "Fatal read error on socket transport")
             }
         }
     })
+}
+
+/// Call the protocol's `data_received`.
+fn deliver(transport: &Bound<'_, PyAny>, channel: &Channel, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+    let py = transport.py();
+    let Some(protocol) = channel.protocol(py) else { return Ok(()) };
+    match protocol.call_method1(pyo3::intern!(py, "data_received"), (data,)) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            channel.fatal_error(transport, error, "Fatal error: protocol.data_received() call failed.")
+        }
+    }
+}
+
+/// Readiness to read, where the protocol is a plain stream protocol.
+fn ready_stream(
+    core: &LoopCore,
+    transport: &Bound<'_, PyAny>,
+    channel: &Channel,
+    reader: &Bound<'_, PyAny>,
+    handoff: &stream::Handoff,
+) -> PyResult<()> {
+    let py = transport.py();
+    let outcome = if channel.bulk.get() {
+        read_bulk(py, channel)?
+    } else {
+        // Out of its cell: feeding may run Python code.
+        let mut buffer = core.read_buffer.take();
+        let outcome = fill(&mut buffer, channel.fd);
+        let fed = match outcome {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => {
+                channel.bulk.set(count >= BULK);
+                match stream::feed(transport, reader, handoff, &buffer) {
+                    Ok(true) => Ok(Received::Nothing),
+                    Ok(false) => Ok(Received::Data(PyBytes::new(py, &buffer))),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Ok(failed(py, error)),
+        };
+        core.read_buffer.replace(buffer);
+        match fed {
+            Ok(Received::Data(data)) => return deliver(transport, channel, &data),
+            Ok(other) => other,
+            Err(error) => {
+                return channel.fatal_error(
+                    transport,
+                    error,
+                    "Fatal error: protocol.data_received() call failed.",
+                );
+            }
+        }
+    };
+    match outcome {
+        Received::Nothing => Ok(()),
+        Received::Data(data) => {
+            channel.bulk.set(data.as_bytes().len() >= BULK);
+            if stream::hand_over(reader, handoff, &data)? {
+                return Ok(());
+            }
+            deliver(transport, channel, &data)
+        }
+        Received::End => ended(transport, channel),
+        Received::Failed(error) => {
+            channel.fatal_error(transport, error, "Fatal read error on socket transport")
+        }
+    }
 }
 
 fn read<'py>(py: Python<'py>, core: &LoopCore, channel: &Channel) -> PyResult<Received<'py>> {
@@ -84,6 +146,16 @@ fn read_shared<'py>(py: Python<'py>, core: &LoopCore, fd: i32) -> Received<'py> 
         Ok(_) => Received::Data(PyBytes::new(py, &buffer)),
         Err(error) => failed(py, error),
     }
+}
+
+/// Read once into an empty `buffer` of [`READ_BUFFER`] bytes.
+fn fill(buffer: &mut Vec<u8>, fd: i32) -> rustix::io::Result<usize> {
+    buffer.clear();
+    if buffer.capacity() < READ_BUFFER {
+        buffer.reserve_exact(READ_BUFFER);
+    }
+    recv(descriptor::borrowed(fd), rustix::buffer::spare_capacity(buffer), RecvFlags::empty())
+        .map(|(_, count)| count)
 }
 
 /// Straight into a `bytes` of the size that the kernel says is there.

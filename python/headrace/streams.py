@@ -1,0 +1,68 @@
+"""Native readers for ``asyncio.start_server`` and ``open_connection``, with no change in user code.
+
+Where a connection's protocol and reader are exactly the standard library's own, untouched, two things happen
+before the user's callback runs:
+
+1. the transport feeds the reader without calling the protocol (the reader's ``_buffer`` stays the store);
+2. the reader gets the class below, whose ``read``, ``readline``, ``readexactly`` and ``readuntil`` are native.
+   It adds no attribute, so the change of class is one that CPython allows, and ``isinstance`` keeps holding.
+
+Subclasses, and classes that somebody has patched, get the plain path; so does all of debug mode, and a loop
+made with ``native_streams=False``. The modules of asyncio are never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headrace import _native
+
+
+class StreamReader(asyncio.StreamReader):
+    """``asyncio.StreamReader`` with native read methods."""
+
+    __slots__ = ()
+
+
+_native._define_reader(StreamReader)
+
+_READER_METHODS = (
+    *("read", "readline", "readexactly", "readuntil", "_wait_for_data", "_maybe_resume_transport"),
+    *("feed_data", "feed_eof", "_wakeup_waiter", "set_exception", "exception", "set_transport", "at_eof"),
+)
+_PROTOCOL_METHODS = ("data_received", "eof_received", "connection_made", "connection_lost", "_stream_reader")
+
+
+def _methods(cls: type, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(cls.__dict__.get(name) for name in names)
+
+
+_PLAIN_READER = _methods(asyncio.StreamReader, _READER_METHODS)
+_PLAIN_PROTOCOL = _methods(asyncio.StreamReaderProtocol, _PROTOCOL_METHODS)
+
+
+def _untouched(instance: Any, names: tuple[str, ...]) -> bool:
+    return not any(name in vars(instance) for name in names)
+
+
+def adopt(protocol: Any) -> Any:
+    """Make the reader of a plain stream protocol native.
+
+    :returns: the weak reference to the reader that its transport may feed natively; ``None`` where the protocol,
+        or its reader, is not plain.
+    """
+    if type(protocol) is not asyncio.StreamReaderProtocol or not _untouched(protocol, _PROTOCOL_METHODS):
+        return None
+    reference = protocol._stream_reader_wr  # type: ignore[attr-defined]
+    reader = None if reference is None else reference()
+    if type(reader) is not asyncio.StreamReader and type(reader) is not StreamReader:
+        return None
+    if (
+        not _untouched(reader, _READER_METHODS)
+        or _methods(asyncio.StreamReader, _READER_METHODS) != _PLAIN_READER
+        or _methods(asyncio.StreamReaderProtocol, _PROTOCOL_METHODS) != _PLAIN_PROTOCOL
+    ):
+        return None
+    reader.__class__ = StreamReader
+    return reference
