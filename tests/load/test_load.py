@@ -67,10 +67,11 @@ def test_a_stall_shows_in_the_latencies_of_an_open_loop(serve: Serve, answers: A
             super().do_GET()
 
     with serve(Stalls) as where:
-        result = load(f"http://{where}/", "-c", "1", "-d", "1", "--rate", "100")
-    # A hundred were meant to start; those of the first half second waited, on average half of it.
-    assert result["requests"] == 100
-    assert result["latency_us"]["mean"] == pytest.approx(125_000, rel=0.3)
+        result = load(f"http://{where}/", "-c", "1", "-d", "2", "--rate", "20")
+    # Forty were meant to start; the ten of the first half second waited, on average half of it: 62 ms over all.
+    # Counted from when they were sent, it would be 12 ms. A busy machine only makes it more.
+    assert result["requests"] >= 36
+    assert result["latency_us"]["mean"] > 45_000
 
 
 @pytest.mark.parametrize("size", [1, 1000, 300_000])
