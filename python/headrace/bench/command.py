@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import registry, report_terminal
-from headrace.bench.environments import missing
+from headrace.bench import compare, registry, report_html, report_terminal
+from headrace.bench.environments import folder_of, make, missing, versions_in
 from headrace.bench.model import Scenario
 from headrace.bench.rounds import Settings
-from headrace.bench.run import run_all
+from headrace.bench.run import check_names, read, run_all
 from headrace.cli import UsageError
 
 #: ``--quick``: enough to see that all works, and differences of tens of percent.
@@ -37,6 +38,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="seed of the order of measurements (1)")
     add("--quick", action="store_true", help="short rounds: to see that it works")
     add("--json", metavar="FILE", help="write raw rounds, histograms and environment")
+    add("--html", metavar="FILE", help="write one page with charts that needs no network")
+    comparing = actions.add_parser("compare", help="say what changed between two runs, for CI")
+    comparing.add_argument("old", metavar="OLD.json")
+    comparing.add_argument("new", metavar="NEW.json")
+    comparing.add_argument(
+        "--fail-above", metavar="SHARE", help="exit 1 when CPU rose by more, beyond doubt: 5%%"
+    )
+    showing = actions.add_parser("report", help="show a run that was written as JSON")
+    showing.add_argument("file", metavar="RUN.json")
+    showing.add_argument("--html", metavar="FILE", help="write the page in place of the table")
+    setting = actions.add_parser("setup", help="make the environments of rivals that need their own")
+    setting.add_argument(
+        "names", nargs="*", metavar="NAME", help="environments; by default all that are missing"
+    )
+    setting.add_argument("--yes", action="store_true", help="install without asking")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,8 +61,14 @@ def run(args: argparse.Namespace) -> int:
     :returns: 0 well; 1 when nothing could be measured or a gate failed.
     :raises UsageError: for what cannot be done as asked.
     """
-    action: int = {"list": list_all, "run": run_scenarios}[args.action](args)
-    return action
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "list": list_all,
+        "run": run_scenarios,
+        "compare": compare_runs,
+        "report": show,
+        "setup": set_up,
+    }
+    return actions[args.action](args)
 
 
 def list_all(args: argparse.Namespace) -> int:
@@ -70,7 +92,9 @@ def run_scenarios(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     cases = words(args.cases)
     check_cases(chosen, cases)
+    check_names(chosen, words(args.contenders))
     writable(args.json)
+    writable(args.html)
     progress = report_terminal.Progress()
     try:
         pairs = [(scenario, settings) for scenario in chosen]
@@ -79,6 +103,7 @@ def run_scenarios(args: argparse.Namespace) -> int:
         progress.clear()
     print(report_terminal.text(found))
     write(found, args.json)
+    write_page(found, args.html)
     measured = any(
         row["cpu_ns_per_request"]
         for scenario in found["scenarios"]
@@ -86,6 +111,69 @@ def run_scenarios(args: argparse.Namespace) -> int:
         for row in case["summary"]["rows"]
     )
     return 0 if measured else 1
+
+
+def compare_runs(args: argparse.Namespace) -> int:
+    """``bench compare``: print what changed; 1 when the gate fails."""
+    above = None if args.fail_above is None else compare.share(args.fail_above)
+    old, new = read(args.old), read(args.new)
+    found = list(compare.changes(old, new))
+    for difference in compare.machines_differ(old, new):
+        print(f"the machines differ, {difference}")
+    for change in found:
+        print(change.sentence)
+    if above is None:
+        return 0
+    bad = compare.failing(found, above)
+    print(f"{len(bad)} of {len(found)} rose by more than {above:.1%} beyond doubt")
+    return 1 if bad else 0
+
+
+def show(args: argparse.Namespace) -> int:
+    """``bench report``: the table or the page of an earlier run."""
+    found = read(args.file)
+    if args.html is None:
+        print(report_terminal.text(found))
+        return 0
+    writable(args.html)
+    write_page(found, args.html)
+    return 0
+
+
+def set_up(args: argparse.Namespace) -> int:
+    """``bench setup``: say what is installed where, ask, and do it."""
+    known = {
+        contender.environment.name: contender.environment
+        for contender in registry.contenders().values()
+        if contender.environment is not None
+    }
+    for name in args.names:
+        if name not in known:
+            raise UsageError(f"no environment {name!r}; there are: {', '.join(sorted(known))}")
+    wanted = [known[name] for name in args.names] or [e for e in known.values() if versions_in(e) is None]
+    if not wanted:
+        print("all environments are there")
+        return 0
+    for environment in wanted:
+        python = f"Python {environment.python}" if environment.python else "this Python"
+        print(
+            f"{environment.name}: {python} in {folder_of(environment)}: pip install {' '.join(environment.packages)}"
+        )
+    if not args.yes:
+        if not sys.stdin.isatty():
+            raise UsageError("nothing was installed: add --yes to do so")
+        if input("install these? [y/N] ").strip().lower() not in ("y", "yes"):
+            return 1
+    failed = 0
+    for environment in wanted:
+        try:
+            make(environment)
+            print(f"{environment.name}: made")
+        except UsageError as error:
+            # One environment that cannot be made does not stop the others.
+            print(error)
+            failed += 1
+    return 1 if failed else 0
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
@@ -129,3 +217,9 @@ def write(document: dict[str, Any], where: str | None) -> None:
     """Write a document as JSON."""
     if where is not None:
         Path(where).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def write_page(document: dict[str, Any], where: str | None) -> None:
+    """Write a document as a page."""
+    if where is not None:
+        Path(where).write_text(report_html.page(document))

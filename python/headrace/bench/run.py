@@ -27,16 +27,10 @@ def select(scenario: Scenario, names: Sequence[str]) -> tuple[list[Contender], l
     """The contenders of a scenario that are there, and those that are not with what installs them.
 
     :param names: what the user asked for; empty for all that can host the scenario.
-    :raises UsageError: for an unknown name, or one that cannot host the scenario.
     """
     able = registry.hosts_of(scenario)
     if names:
-        chosen = registry.choose(names, registry.contenders(), "contender")
-        for contender in chosen:
-            if contender not in able:
-                known = ", ".join(each.name for each in able)
-                raise UsageError(f"{contender.name} cannot run {scenario.name}; these can: {known}")
-        able = chosen
+        able = [contender for contender in able if contender.name in names]
     ready, absent = [], []
     for contender in able:
         command = missing(contender, scenario)
@@ -45,6 +39,18 @@ def select(scenario: Scenario, names: Sequence[str]) -> tuple[list[Contender], l
         else:
             absent.append((contender, command))
     return ready, absent
+
+
+def check_names(scenarios: Sequence[Scenario], names: Sequence[str]) -> None:
+    """Refuse a contender that is unknown, or that can run none of the scenarios.
+
+    :raises UsageError: with the nearest names, or those that can.
+    """
+    able = {contender.name for scenario in scenarios for contender in registry.hosts_of(scenario)}
+    for contender in registry.choose(names, registry.contenders(), "contender"):
+        if contender.name not in able:
+            what = " or ".join(scenario.name for scenario in scenarios)
+            raise UsageError(f"{contender.name} cannot run {what}; these can: {', '.join(sorted(able))}")
 
 
 def baseline_of(scenario: Scenario, ready: Sequence[Contender], wanted: str | None) -> str:
