@@ -32,6 +32,7 @@ class LoadRun:
         pid: int | None = None,
         seed: int = 1,
         log: bool = False,
+        cacert: bytes | None = None,
         requests: Sequence[Mapping[str, object]] | None = None,
     ) -> Self: ...
     def wait(self, seconds: float) -> bool: ...

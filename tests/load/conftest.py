@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.server
 import json
+import shutil
 import socketserver
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -63,6 +67,51 @@ class Echo(socketserver.BaseRequestHandler):
         return data
 
 
+class WebSocketEcho(Echo):
+    """A WebSocket server's least: it accepts, and sends each frame back, unmasked."""
+
+    def handle(self) -> None:
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self.request.recv(65536)
+        head, _, received = received.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        digest = hashlib.sha1(fields["Sec-WebSocket-Key"].encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11")
+        self.request.sendall(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + base64.b64encode(digest.digest()) + b"\r\n\r\n"
+        )
+        while True:
+            while (frame := self.frame(received)) is None:
+                more = self.request.recv(65536)
+                if not more:
+                    return
+                received += more
+            first, payload, used = frame
+            received = received[used:]
+            length = len(payload)
+            size = (
+                bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2) if length < 65536 else b""
+            )
+            size = size or b"\x7f" + length.to_bytes(8)
+            self.request.sendall(bytes([first]) + size + self.alter(payload))
+
+    @staticmethod
+    def frame(data: bytes) -> tuple[int, bytes, int] | None:
+        """The first frame's first byte, its payload, and how many bytes it has."""
+        if len(data) < 2:
+            return None
+        assert data[1] & 0x80, "a client masks"
+        extra = {126: 2, 127: 8}.get(data[1] & 0x7F, 0)
+        length = int.from_bytes(data[2 : 2 + extra]) if extra else data[1] & 0x7F
+        start = 2 + extra + 4
+        if len(data) < start + length:
+            return None
+        mask = data[start - 4 : start] * (length // 4 + 1)
+        payload = int.from_bytes(data[start : start + length]) ^ int.from_bytes(mask[:length])
+        return data[0], payload.to_bytes(length), start + length
+
+
 class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -90,12 +139,18 @@ def handler_on_unix(handler: type[socketserver.BaseRequestHandler]) -> type:
 
 
 @contextmanager
-def serving(handler: type[socketserver.BaseRequestHandler], path: Path | None = None) -> Iterator[str]:
+def serving(
+    handler: type[socketserver.BaseRequestHandler],
+    path: Path | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[str]:
     """Serve on a free port or a Unix socket; gives ``host:port`` or the path."""
     server: socketserver.BaseServer
     if path is None:
         server = Server(("127.0.0.1", 0), handler)
         where = f"127.0.0.1:{server.server_address[1]}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     else:
         server = UnixServer(str(path), handler_on_unix(handler))
         where = str(path)
@@ -125,6 +180,30 @@ def answers() -> type[Answers]:
 def echo() -> type[Echo]:
     """The handler that echoes; subclasses alter what comes back."""
     return Echo
+
+
+@pytest.fixture
+def websocket_echo() -> type[WebSocketEcho]:
+    """The handler that echoes WebSocket messages."""
+    return WebSocketEcho
+
+
+@pytest.fixture(scope="session")
+def certificate(
+    missing: Callable[[str], NoReturn], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ssl.SSLContext, Path]:
+    """A server's TLS context for localhost and 127.0.0.1, and its certificate, which signs itself."""
+    openssl = shutil.which("openssl") or missing("openssl")
+    folder = tmp_path_factory.mktemp("certificate")
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    # rustls takes no certificate of an authority for a server's own.
+    more = ["-addext", names, "-addext", "basicConstraints=critical,CA:FALSE"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([openssl, *words.split(), *more, *files], check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context, folder / "cert.pem"
 
 
 @pytest.fixture

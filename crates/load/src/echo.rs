@@ -44,7 +44,7 @@ impl Protocol for Echo {
         &self.batch[..count * self.size]
     }
 
-    fn receive(&mut self, connection: &mut EchoConnection, bytes: &[u8]) -> (usize, Step) {
+    fn receive(&mut self, connection: &mut EchoConnection, bytes: &mut [u8]) -> (usize, Step) {
         let used = bytes.len().min(self.size - connection.received);
         let expected = &self.batch[connection.received..connection.received + used];
         connection.differs |= expected != &bytes[..used];
@@ -94,7 +94,7 @@ mod tests {
             let mut good = 0;
             for mut part in bytes.chunks(step) {
                 while !part.is_empty() {
-                    let (used, outcome) = echo.receive(&mut connection, part);
+                    let (used, outcome) = echo.receive(&mut connection, &mut part.to_vec());
                     part = &part[used..];
                     if let Step::Answer(answer) = outcome {
                         assert_eq!(answer.fault, None);
@@ -112,8 +112,8 @@ mod tests {
         bytes[10] ^= 1;
         let mut echo = Echo::new(64, 2);
         let mut connection = echo.open();
-        let (used, first) = echo.receive(&mut connection, &bytes);
-        let (_, second) = echo.receive(&mut connection, &bytes[used..]);
+        let (used, first) = echo.receive(&mut connection, &mut bytes.clone());
+        let (_, second) = echo.receive(&mut connection, &mut bytes[used..]);
         let answer = |fault| Step::Answer(Answer { fault, ..Answer::GOOD });
         assert_eq!((used, first, second), (64, answer(Some(Fault::Body)), answer(None)));
     }

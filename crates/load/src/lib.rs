@@ -25,7 +25,10 @@ mod shared;
 mod stats;
 mod target;
 mod timer;
+mod tls;
+mod wire;
 mod worker;
+mod ws;
 
 pub use expectation::Expectation;
 pub use hdrhistogram::Histogram;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::expectation::Expectation;
-use crate::http::Request;
+use crate::http::{Body, Request};
 use crate::schedule::Schedule;
 use crate::target::{PlanError, Service, Target, refuse};
+use crate::ws::{DEFAULT_SIZE, WebSocketLoad};
 
 /// A run, as the user asks for it.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct Plan {
     pub seed: u64,
     /// The requests, for `http`: one at least.
     pub requests: Vec<Request>,
+    /// Certificates in PEM, to verify the server's by; without them none is verified.
+    pub authorities: Option<Vec<u8>>,
     /// What the values that Redis answers must be.
     pub values: Expectation,
 }
@@ -66,6 +69,7 @@ impl Plan {
             log: false,
             seed: 1,
             requests: vec![Request::default()],
+            authorities: None,
             values: Expectation::default(),
         }
     }
@@ -108,6 +112,7 @@ impl Plan {
         self.schedule.check()?;
         let bytes = match &self.target.service {
             Service::Http { host, path } => self.check_requests(host, path)?,
+            Service::WebSocket { host, path } => self.websocket(host, path)?.message.len() + 64,
             _ if self.requests != [Request::default()] => {
                 return refuse("methods, headers, bodies and expected answers belong to http:// URLs");
             }
@@ -138,12 +143,34 @@ impl Plan {
         Ok(longest)
     }
 
+    /// What is sent over WebSockets at `path`: the fields of the one request belong to the opening handshake, its
+    /// body is the message.
+    pub(crate) fn websocket(&self, host: &str, path: &str) -> Result<WebSocketLoad, PlanError> {
+        let [request] = self.requests.as_slice() else {
+            return refuse("several requests belong to http:// URLs");
+        };
+        if request.method != "GET" || request.expectation.status.is_some() {
+            return refuse(
+                "a WebSocket is opened by GET and has no status: -m and --expect-status do not fit it",
+            );
+        }
+        let opening = Request { body: Body::None, ..request.clone() }.prepare(host, path)?;
+        // Without its empty line: the fields of the handshake follow.
+        let head = opening.bytes[..opening.bytes.len() - 2].to_vec();
+        let message = match &request.body {
+            Body::None => vec![b'x'; DEFAULT_SIZE],
+            body => body.bytes()?,
+        };
+        Ok(WebSocketLoad { head, message, expectation: request.expectation.clone() })
+    }
+
     /// Names of the kinds of requests, in their order.
     #[must_use]
     pub fn kinds(&self) -> Vec<String> {
         match &self.target.service {
             Service::Http { path, .. } => self.requests.iter().map(|request| request.label(path)).collect(),
             Service::Echo { .. } => vec!["echo".to_owned()],
+            Service::WebSocket { .. } => vec!["message".to_owned()],
             Service::Redis(load) => {
                 load.commands.iter().map(|(command, _)| command.name().to_owned()).collect()
             }
@@ -161,7 +188,7 @@ mod tests {
 
     #[test]
     fn defaults_pass() {
-        for url in ["http://h/", "tcp://h:1", "unix:/s", "http+unix:/s:/"] {
+        for url in ["http://h/", "wss://h/", "tcp://h:1", "unix:/s", "http+unix:/s:/"] {
             assert_eq!(plan(url).check(), Ok(()), "{url}");
         }
     }

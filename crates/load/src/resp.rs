@@ -131,7 +131,7 @@ impl Resp {
 
     /// The verdict on a reply.
     fn judge(&self, connection: &mut RespConnection, reply: Reply, length: u64, differs: bool) -> Step {
-        let Some(kind) = connection.awaited.pop_front() else { return Step::Fault(Fault::Protocol) };
+        let Some(kind) = connection.awaited.pop_front() else { return Step::garbage() };
         let fault = match (self.commands[kind].command, reply) {
             (_, Reply::Error) => Some(Fault::Status),
             (Command::Get, Reply::Value) => {
@@ -147,7 +147,7 @@ impl Resp {
 
     /// A reply's first line, without its line end; `More` when a value follows.
     fn line(&self, connection: &mut RespConnection, line: &[u8]) -> Step {
-        let Some((kind, rest)) = line.split_first() else { return Step::Fault(Fault::Protocol) };
+        let Some((kind, rest)) = line.split_first() else { return Step::garbage() };
         let reply = match kind {
             b'+' => Reply::Ok,
             b'-' => Reply::Error,
@@ -156,12 +156,12 @@ impl Resp {
             b'$' if rest == b"-1" => Reply::Nil,
             b'$' => {
                 let Some(length) = decimal(rest).filter(|length| *length <= MAX_VALUE) else {
-                    return Step::Fault(Fault::Protocol);
+                    return Step::garbage();
                 };
                 connection.value = Some(OpenValue { length, received: 0, differs: false });
                 return Step::More;
             }
-            _ => return Step::Fault(Fault::Protocol),
+            _ => return Step::garbage(),
         };
         self.judge(connection, reply, 0, false)
     }
@@ -176,7 +176,7 @@ impl Resp {
         open.received += used as u64;
         let expected = &b"\r\n"[..open.received.saturating_sub(open.length) as usize];
         if !expected.ends_with(line_end) {
-            return (used, Step::Fault(Fault::Protocol));
+            return (used, Step::garbage());
         }
         if open.received < open.length + 2 {
             connection.value = Some(open);
@@ -228,27 +228,27 @@ impl Protocol for Resp {
         &self.batch
     }
 
-    fn receive(&mut self, connection: &mut RespConnection, bytes: &[u8]) -> (usize, Step) {
+    fn receive(&mut self, connection: &mut RespConnection, bytes: &mut [u8]) -> (usize, Step) {
         if let Some(open) = connection.value.take() {
             return self.value(connection, open, bytes);
         }
         let Some(end) = memchr(b'\n', bytes) else {
             connection.partial.extend_from_slice(bytes);
             let too_long = connection.partial.len() > MAX_LINE;
-            return (bytes.len(), if too_long { Step::Fault(Fault::Protocol) } else { Step::More });
+            return (bytes.len(), if too_long { Step::garbage() } else { Step::More });
         };
         let used = end + 1;
         let step = if connection.partial.is_empty() {
             match bytes[..end].strip_suffix(b"\r") {
                 Some(line) => self.line(connection, line),
-                None => Step::Fault(Fault::Protocol),
+                None => Step::garbage(),
             }
         } else {
             let mut partial = std::mem::take(&mut connection.partial);
             partial.extend_from_slice(&bytes[..end]);
             let step = match partial.strip_suffix(b"\r") {
                 Some(line) => self.line(connection, line),
-                None => Step::Fault(Fault::Protocol),
+                None => Step::garbage(),
             };
             partial.clear();
             connection.partial = partial;
@@ -291,12 +291,13 @@ mod tests {
         let mut found = Vec::new();
         for mut piece in bytes.chunks(step) {
             while !piece.is_empty() {
-                let (used, outcome) = resp.receive(&mut connection, piece);
+                let (used, outcome) = resp.receive(&mut connection, &mut piece.to_vec());
                 piece = &piece[used..];
                 match outcome {
                     Step::More => {}
                     Step::Answer(answer) => found.push((answer.status, answer.fault)),
-                    Step::Fault(fault) => return Err(fault),
+                    Step::Fault(fault, _) => return Err(fault),
+                    Step::Ready => unreachable!("RESP has no greeting"),
                 }
             }
         }

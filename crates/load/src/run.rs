@@ -22,7 +22,9 @@ use crate::resp::Resp;
 use crate::shared::{Shared, Window};
 use crate::stats::Stats;
 use crate::target::{Endpoint, PlanError, RedisLoad, Service, refuse};
-use crate::worker::{Outcome, Worker};
+use crate::tls::TlsPlan;
+use crate::worker::{Outcome, Part, Worker};
+use crate::ws::{WebSocket, WebSocketLoad};
 
 /// How far a run is, its warm-up excluded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +51,7 @@ enum Speech {
     Http(Vec<(Prepared, Arc<Reference>)>, Vec<u32>),
     Echo(usize),
     Redis(RedisLoad, Arc<Reference>),
+    WebSocket(Arc<WebSocketLoad>),
 }
 
 /// How often the server's accounts are looked at, so that children that come and go are counted.
@@ -76,16 +79,19 @@ impl Run {
                 let kinds: Result<_, PlanError> = plan.requests.iter().map(kind).collect();
                 Speech::Http(kinds?, plan.requests.iter().map(|request| request.weight).collect())
             }
+            Service::WebSocket { host, path } => Speech::WebSocket(Arc::new(plan.websocket(host, path)?)),
             Service::Echo { size } => Speech::Echo(*size),
             Service::Redis(load) => {
                 Speech::Redis(load.clone(), Arc::new(Reference::new(plan.values.clone())))
             }
         };
+        let authorities = plan.authorities.as_deref();
+        let tls = plan.target.tls.as_ref().map(|name| TlsPlan::new(name, authorities)).transpose()?;
         let shared = Arc::new(Shared::new(plan.threads));
         let theirs = Arc::clone(&shared);
         let conductor = thread::Builder::new()
             .name("headrace-load".to_owned())
-            .spawn(move || conduct(&plan, &theirs, &address, &speech))
+            .spawn(move || conduct(&plan, &theirs, &address, tls.as_ref(), &speech))
             .map_err(|error| PlanError(format!("cannot start a thread: {error}")))?;
         Ok(Self { shared, conductor })
     }
@@ -146,37 +152,36 @@ fn share(connections: usize, thread: usize, threads: usize) -> usize {
     connections / threads + usize::from(thread < connections % threads)
 }
 
-fn work(
-    plan: &Plan,
-    shared: &Shared,
-    address: &SockAddr,
-    speech: &Speech,
-    thread: usize,
-) -> io::Result<Outcome> {
-    let connections = share(plan.connections, thread, plan.threads);
+fn work(part: Part<'_>, speech: &Speech) -> io::Result<Outcome> {
+    let (plan, thread) = (part.plan, part.thread);
     let seed = plan.seed.wrapping_add(thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     match speech {
         Speech::Http(kinds, weights) => {
             let http = Http::new(kinds.clone(), Mix::new(weights, seed), plan.pipeline);
-            Ok(Worker::new(shared, plan, address, thread, connections, http)?.run())
+            Ok(Worker::new(part, http)?.run())
         }
-        Speech::Echo(size) => {
-            let echo = Echo::new(*size, plan.pipeline);
-            Ok(Worker::new(shared, plan, address, thread, connections, echo)?.run())
-        }
+        Speech::Echo(size) => Ok(Worker::new(part, Echo::new(*size, plan.pipeline))?.run()),
         Speech::Redis(load, reference) => {
             let resp = Resp::new(load, Arc::clone(reference), seed, thread, plan.threads);
-            Ok(Worker::new(shared, plan, address, thread, connections, resp)?.run())
+            Ok(Worker::new(part, resp)?.run())
         }
+        Speech::WebSocket(load) => Ok(Worker::new(part, WebSocket::new(Arc::clone(load), seed))?.run()),
     }
 }
 
-fn conduct(plan: &Plan, shared: &Shared, address: &SockAddr, speech: &Speech) -> io::Result<Report> {
+fn conduct(
+    plan: &Plan,
+    shared: &Shared,
+    address: &SockAddr,
+    tls: Option<&TlsPlan>,
+    speech: &Speech,
+) -> io::Result<Report> {
     thread::scope(|scope| {
         let mut workers = Vec::with_capacity(plan.threads);
         for thread in 0..plan.threads {
             let body = move || {
-                let outcome = work(plan, shared, address, speech, thread);
+                let connections = share(plan.connections, thread, plan.threads);
+                let outcome = work(Part { shared, plan, address, tls, thread, connections }, speech);
                 if outcome.is_err() {
                     // The others must not wait for a thread that could not start.
                     shared.stop();

@@ -31,6 +31,13 @@ pub enum Endpoint {
 /// What is spoken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
+    /// WebSocket messages that must come back, on connections opened at `path` with `host` in the Host field.
+    WebSocket {
+        /// Value of the Host field.
+        host: String,
+        /// Path and query, beginning with `/`.
+        path: String,
+    },
     /// HTTP/1.1 requests for `path`, with `host` in their Host field.
     Http {
         /// Value of the Host field.
@@ -88,7 +95,8 @@ pub struct RedisLoad {
 
 /// A parsed URL.
 ///
-/// - `http://host[:port]/path` and `http+unix:PATH:/path` (the path of the socket ends at the last `:/`);
+/// - `http://host[:port]/path`, `https://…` and `http+unix:PATH:/path` (the path of the socket ends at the last `:/`);
+/// - `ws://host[:port]/path` and `wss://…`;
 /// - `tcp://host:port?size=N` and `unix:PATH?size=N`: echo of N bytes (1 to 1 GiB; default 1024);
 /// - `redis://host[:port]?…` and `redis+unix:PATH?…`, with the options `get=W&set=W&incr=W&ping=W&keys=N&size=N&order=random|turn`:
 ///   W are weights (default: only GET; a bare name weighs 1), `keys` (1) is the number of keys, `size` (3) the
@@ -101,10 +109,13 @@ pub struct Target {
     pub endpoint: Endpoint,
     /// What is spoken there.
     pub service: Service,
+    /// Over TLS, to a server of this name.
+    pub tls: Option<String>,
 }
 
 /// What a URL can begin with.
-const SCHEMES: [&str; 6] = ["http://", "http+unix:", "tcp://", "unix:", "redis://", "redis+unix:"];
+const SCHEMES: [&str; 9] =
+    ["http://", "https://", "http+unix:", "ws://", "wss://", "tcp://", "unix:", "redis://", "redis+unix:"];
 
 /// Bytes of an echo message when the URL gives no size: the smallest that the usual echo benches send.
 const DEFAULT_ECHO_SIZE: usize = 1024;
@@ -121,8 +132,14 @@ impl Target {
                 "the URL {url:?} has a space or a control character in it: encode it as %20"
             ));
         }
-        let (endpoint, service) = if let Some(rest) = url.strip_prefix("http://") {
-            parse_http(url, rest)?
+        let mut tls = None;
+        let (endpoint, service) = if let Some((secure, websocket, rest)) = web_scheme(url) {
+            let (endpoint, host, path) = parse_web(url, rest, if secure { 443 } else { 80 })?;
+            tls = secure.then(|| without_port(&host).to_owned());
+            (
+                endpoint,
+                if websocket { Service::WebSocket { host, path } } else { Service::Http { host, path } },
+            )
         } else if let Some(rest) = url.strip_prefix("http+unix:") {
             parse_http_unix(url, rest)?
         } else if let Some(rest) = url.strip_prefix("tcp://") {
@@ -147,14 +164,15 @@ impl Target {
                 SCHEMES.join(" ")
             ));
         };
-        Ok(Self { url: url.to_owned(), endpoint, service })
+        Ok(Self { url: url.to_owned(), endpoint, service, tls })
     }
 
-    /// The protocol's name in reports: `http`, `tcp`, `unix` or `redis`.
+    /// The protocol's name in reports: `http`, `ws`, `tcp`, `unix` or `redis`.
     #[must_use]
     pub fn protocol(&self) -> &'static str {
         match (&self.service, &self.endpoint) {
             (Service::Http { .. }, _) => "http",
+            (Service::WebSocket { .. }, _) => "ws",
             (Service::Redis(_), _) => "redis",
             (Service::Echo { .. }, Endpoint::Tcp(_)) => "tcp",
             (Service::Echo { .. }, Endpoint::Unix(_)) => "unix",
@@ -162,7 +180,20 @@ impl Target {
     }
 }
 
-fn parse_http(url: &str, rest: &str) -> Result<(Endpoint, Service), PlanError> {
+/// Whether a URL of the web is secure, and one of a WebSocket; and what follows its scheme.
+fn web_scheme(url: &str) -> Option<(bool, bool, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    match scheme {
+        "http" => Some((false, false, rest)),
+        "https" => Some((true, false, rest)),
+        "ws" => Some((false, true, rest)),
+        "wss" => Some((true, true, rest)),
+        _ => None,
+    }
+}
+
+/// Where to connect, the value of the Host field, and the path.
+fn parse_web(url: &str, rest: &str, port: u16) -> Result<(Endpoint, String, String), PlanError> {
     let rest = rest.split('#').next().unwrap_or(rest);
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
@@ -171,8 +202,15 @@ fn parse_http(url: &str, rest: &str) -> Result<(Endpoint, Service), PlanError> {
         Some(b'?') => format!("/{tail}"),
         Some(_) => tail.to_owned(),
     };
-    let endpoint = Endpoint::Tcp(host_and_port(url, authority, Some(80))?);
-    Ok((endpoint, Service::Http { host: authority.to_owned(), path }))
+    Ok((Endpoint::Tcp(host_and_port(url, authority, Some(port))?), authority.to_owned(), path))
+}
+
+/// The host of `host:port`, without brackets.
+fn without_port(authority: &str) -> &str {
+    match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => authority.split(':').next().unwrap_or(authority),
+    }
 }
 
 fn parse_http_unix(url: &str, rest: &str) -> Result<(Endpoint, Service), PlanError> {
@@ -312,9 +350,19 @@ mod tests {
     }
 
     #[test]
+    fn tls_has_the_name_of_the_host() {
+        let read = |url| Target::parse(url).map(|t| (t.endpoint.clone(), t.tls.clone(), t.protocol()));
+        let tcp = |at: &str| Endpoint::Tcp(at.to_owned());
+        assert_eq!(read("https://h/x"), Ok((tcp("h:443"), Some("h".to_owned()), "http")));
+        assert_eq!(read("wss://[::1]:8/x"), Ok((tcp("[::1]:8"), Some("::1".to_owned()), "ws")));
+        assert_eq!(read("ws://h"), Ok((tcp("h:80"), None, "ws")));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let cases = [
             ("ftp://h/", "must begin with"),
+            ("https://h:0/", "port must be"),
             ("http://", "names no host"),
             ("http://:80/", "names no host"),
             ("http://h:0/", "port must be"),

@@ -83,7 +83,8 @@ impl LoadRun {
     #[new]
     #[pyo3(signature = (
         url, *, connections=64, threads=1, duration=10.0, warmup=0.0, rate=None, rate_to=None, poisson=false,
-        pipeline=1, timeout=10.0, pid=None, seed=1, log=false, requests=None,
+        pipeline=1, timeout=10.0, pid=None, seed=1, log=false, cacert=None,
+        requests=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python class")]
     fn new(
@@ -100,6 +101,7 @@ impl LoadRun {
         pid: Option<u32>,
         seed: u64,
         log: bool,
+        cacert: Option<Vec<u8>>,
         requests: Option<Vec<RequestItem>>,
     ) -> PyResult<Self> {
         if warmup.is_nan() || warmup < 0.0 {
@@ -119,6 +121,7 @@ impl LoadRun {
         plan.server = pid;
         plan.seed = seed;
         plan.log = log;
+        plan.authorities = cacert;
         if let Some(requests) = requests {
             plan.requests = requests.into_iter().map(Request::from).collect();
         }

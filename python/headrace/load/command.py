@@ -24,8 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``headrace load``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
-        "URLs: http://HOST[:PORT]/PATH, http+unix:SOCKET:/PATH; tcp://HOST:PORT?size=N, unix:SOCKET?size=N (echo);\n"
-        "redis://HOST[:PORT]?get=W&set=W&incr=W&ping=W&keys=N&size=N&order=random|turn, redis+unix:SOCKET?...\n"
+        "URLs:\n"
+        "  http://HOST[:PORT]/PATH  https://...  http+unix:SOCKET:/PATH\n"
+        "  ws://HOST[:PORT]/PATH  wss://...          messages of --body-size (256) or --body, echoed by the server\n"
+        "  tcp://HOST:PORT?size=N  unix:SOCKET?size=N     echo of N bytes\n"
+        "  redis://HOST[:PORT]?get=W&set=W&incr=W&ping=W&keys=N&size=N&order=random|turn  redis+unix:SOCKET?...\n"
         "Exit status: 0 some requests succeeded, 1 none did, 2 wrong usage, 130 interrupted."
     )
     add = parser.add_argument
@@ -46,12 +49,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--pipeline", type=int, default=1, metavar="N", help="requests in one piece on a connection (1)")
     add("--timeout", type=float, default=10.0, metavar="S", help="seconds to connect, and for an answer (10)")
     add("--seed", type=int, default=1, metavar="N", help="seed of all that is random (1)")
-    http = parser.add_argument_group("HTTP")
+    http = parser.add_argument_group("HTTP and WebSocket")
     http.add_argument("-m", "--method", default="GET", help="method (GET)")
     http.add_argument(
         "-H", "--header", action="append", default=[], metavar="'NAME: VALUE'", help="a field to send"
     )
     http.add_argument("--requests", type=Path, metavar="FILE", help="requests with weights: JSON or TOML")
+    http.add_argument(
+        "--cacert", type=Path, metavar="FILE", help="verify the server's certificate by these (PEM)"
+    )
     body = http.add_mutually_exclusive_group()
     body.add_argument("--body", type=Path, metavar="FILE", help="body to send")
     body.add_argument("--body-size", type=int, metavar="N", help="send a body of N bytes of text")
@@ -111,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
         "expect_body": read(args.expect_body),
         "any_length": args.any_length,
     }
+    cacert = read(args.cacert)
     requests = [defaults] if args.requests is None else read_requests(args.requests, defaults)
 
     def load(rate: float | None, rate_to: float | None = None) -> dict[str, Any]:
@@ -129,6 +136,7 @@ def run(args: argparse.Namespace) -> int:
             timeout=args.timeout,
             pid=args.pid,
             seed=args.seed,
+            cacert=cacert,
             requests=requests,
         )
 

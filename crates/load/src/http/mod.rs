@@ -100,7 +100,7 @@ impl Protocol for Http {
         &self.batch
     }
 
-    fn receive(&mut self, connection: &mut HttpConnection, bytes: &[u8]) -> (usize, Step) {
+    fn receive(&mut self, connection: &mut HttpConnection, bytes: &mut [u8]) -> (usize, Step) {
         let index = self.awaited(connection);
         let kind = &mut self.kinds[index];
         let (used, step) = if connection.body.is_some() {
@@ -170,7 +170,7 @@ impl Kind {
                     }
                     return (bytes.len(), Step::More);
                 }
-                Err(_) => return (used, Step::Fault(Fault::Protocol)),
+                Err(_) => return (used, Step::garbage()),
             };
             used += head.length - before;
             if !head.interim {
@@ -213,7 +213,7 @@ impl Kind {
         let mut used = 0;
         loop {
             let Ok(piece) = open.decoder.decode(&bytes[used..]) else {
-                return (used, Step::Fault(Fault::Protocol));
+                return (used, Step::garbage());
             };
             let data = &bytes[used..][piece.data];
             open.differs |= self.reference.differs(open.length, data);
@@ -262,12 +262,13 @@ mod tests {
         let mut found = Vec::new();
         for mut piece in bytes.as_bytes().chunks(step) {
             while !piece.is_empty() {
-                let (used, outcome) = http.receive(&mut connection, piece);
+                let (used, outcome) = http.receive(&mut connection, &mut piece.to_vec());
                 piece = &piece[used..];
                 match outcome {
                     Step::More => {}
                     Step::Answer(answer) => found.push((answer.status, answer.fault)),
-                    Step::Fault(fault) => return Err(fault),
+                    Step::Fault(fault, _) => return Err(fault),
+                    Step::Ready => unreachable!("HTTP has no greeting"),
                 }
             }
         }
@@ -335,7 +336,7 @@ mod tests {
         let stream: String = methods.iter().map(|is_head| if *is_head { head } else { HELLO }).collect();
         let mut rest = stream.as_bytes();
         for is_head in methods {
-            let (used, step) = http.receive(&mut connection, rest);
+            let (used, step) = http.receive(&mut connection, &mut rest.to_vec());
             rest = &rest[used..];
             let expected = Answer { status: 200, fault: None, close: false, kind: usize::from(is_head) };
             assert_eq!(step, Step::Answer(expected));

@@ -15,6 +15,17 @@ pub enum Body {
     Size(usize),
 }
 
+impl Body {
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>, PlanError> {
+        match self {
+            Self::None => Ok(Vec::new()),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::Size(size) if *size > MAX_BODY => refuse("the body must be at most 1 GiB"),
+            Self::Size(size) => Ok(vec![b'x'; *size]),
+        }
+    }
+}
+
 /// A request as the user gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -80,12 +91,7 @@ impl Request {
                 "the path {path:?} must begin with / and have no spaces: encode them as %20"
             ));
         }
-        let body = match &self.body {
-            Body::None => Vec::new(),
-            Body::Bytes(bytes) => bytes.clone(),
-            Body::Size(size) if *size > MAX_BODY => return refuse("the body must be at most 1 GiB"),
-            Body::Size(size) => vec![b'x'; *size],
-        };
+        let body = self.body.bytes()?;
         let mut bytes = format!("{} {path} HTTP/1.1\r\n", self.method).into_bytes();
         let mut own = (false, false);
         let mut fields = Vec::new();
