@@ -255,3 +255,10 @@ def test_the_two_commands_are_the_first_thing_in_the_readme() -> None:
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8")):
         assert (ROOT / page).parent.joinpath(link).exists(), f"{page} links to {link}"
+
+
+def test_the_architecture_says_why_each_library_is_there() -> None:
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    libraries = {name for name in manifest["workspace"]["dependencies"] if not name.startswith("headrace-")}
+    reasons = set(re.findall(r"^\| `([^`]+)` \| [^|]{10,} \|$", (ROOT / "ARCHITECTURE.md").read_text(), re.M))
+    assert libraries <= reasons, f"ARCHITECTURE.md says nothing of {sorted(libraries - reasons)}"
