@@ -287,7 +287,7 @@ impl<'b> Meaning<'b> {
             None => true,
             Some(member) => is_chunked(member) && rest.next().is_none(),
         };
-        Err(if unknown > 0 && chunked_last {
+        Err(if chunked_last {
             Reject::with(501, "transfer coding not supported")
         } else {
             Reject::bad("malformed transfer-encoding")

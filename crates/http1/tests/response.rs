@@ -150,6 +150,32 @@ fn refusals() {
 }
 
 #[test]
+fn the_reason_can_be_told() {
+    for (bytes, reason) in [
+        ("SSH-2.0-OpenSSH_9.2\r\n", "not an HTTP/1 response"),
+        ("HTTP/1.1 OK\r\n\r\n", "malformed status line"),
+        ("HTTP/1.1 099 OK\r\n\r\n", "malformed status line"),
+        ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "malformed header name"),
+        ("HTTP/1.1 200 OK\r\nA: \0\r\n\r\n", "malformed header value"),
+        ("HTTP/1.1 200 OK\r\n\rA: b\r\n\r\n", "malformed line end"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "malformed content-length"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n", "differing content-lengths"),
+    ] {
+        assert_eq!(refusal(bytes.as_bytes()).reason, reason);
+    }
+}
+
+#[test]
+fn names_are_more_than_their_length() {
+    // Each has as many letters as a name that is listened to.
+    let reading =
+        read(b"HTTP/1.1 200 OK\r\nX-Trace-Id: close\r\nX-Request-Time: 5\r\nX-Forwarded-Proto: x\r\n\r\n");
+    assert_eq!((reading.body, reading.fields.len()), (BodyLength::UntilClose, 3));
+    let reading = read(b"HTTP/1.1 200 OK\r\nX-Trace-Id: close\r\nContent-Length: 5\r\n\r\n");
+    assert!(reading.keep_alive);
+}
+
+#[test]
 fn limits() {
     let limits = Limits { head: 60, target: 0, fields: 2 };
     let sized =
