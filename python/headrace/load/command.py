@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import resource
 import sys
 from pathlib import Path
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--p99", type=microseconds, metavar="T", help="with --find-rate: the goal, such as 20ms")
     add("--pipeline", type=int, default=1, metavar="N", help="requests in one piece on a connection (1)")
     add("--timeout", type=float, default=10.0, metavar="S", help="seconds to connect, and for an answer (10)")
-    add("--seed", type=int, default=1, metavar="N", help="seed of all that is random (1)")
+    add("--seed", type=int, metavar="N", help="repeat what is random: the seed of an earlier result")
     http = parser.add_argument_group("HTTP and WebSocket")
     http.add_argument("-m", "--method", default="GET", help="method (GET)")
     http.add_argument(
@@ -118,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
         "any_length": args.any_length,
     }
     cacert = read(args.cacert)
+    seed = random.getrandbits(32) if args.seed is None else args.seed
     requests = [defaults] if args.requests is None else read_requests(args.requests, defaults)
 
     def load(rate: float | None, rate_to: float | None = None) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
             pipeline=args.pipeline,
             timeout=args.timeout,
             pid=args.pid,
-            seed=args.seed,
+            seed=seed,
             cacert=cacert,
             requests=requests,
         )
@@ -144,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         result = find_rate(load, args.p99, lambda line: print(line, file=sys.stderr, flush=True))
     else:
         result = load(*(args.rate or (None, None)))
-    write(result, args.json, args.compat)
+    write(result | {"seed": seed}, args.json, args.compat)
     if result["interrupted"]:
         return 130
     reached = result["search"]["rate"] is not None if args.find_rate else result["requests"] > 0
