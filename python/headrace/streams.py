@@ -4,8 +4,9 @@ Where a connection's protocol and reader are exactly the standard library's own,
 before the user's callback runs:
 
 1. the transport feeds the reader without calling the protocol (the reader's ``_buffer`` stays the store);
-2. the reader gets the class below, whose ``read``, ``readline``, ``readexactly`` and ``readuntil`` are native.
-   It adds no attribute, so the change of class is one that CPython allows, and ``isinstance`` keeps holding.
+2. the reader gets the class below, whose ``read``, ``readline``, ``readexactly`` and ``readuntil`` are native,
+   and so does a server's writer, with ``write`` and ``drain``. These classes add no attribute, so the change of
+   class is one that CPython allows, and ``isinstance`` keeps holding.
 
 Subclasses, and classes that somebody has patched, get the plain path; so does all of debug mode, and a loop
 made with ``native_streams=False``. The modules of asyncio are never touched.
@@ -25,12 +26,20 @@ class StreamReader(asyncio.StreamReader):
     __slots__ = ()
 
 
+class StreamWriter(asyncio.StreamWriter):
+    """``asyncio.StreamWriter`` with native ``write`` and ``drain``."""
+
+    __slots__ = ()
+
+
 _native._define_reader(StreamReader)
+_native._define_writer(StreamWriter)
 
 _READER_METHODS = (
     *("read", "readline", "readexactly", "readuntil", "_wait_for_data", "_maybe_resume_transport"),
     *("feed_data", "feed_eof", "_wakeup_waiter", "set_exception", "exception", "set_transport", "at_eof"),
 )
+_WRITER_METHODS = ("write", "drain", "_wait_for_drain")
 _PROTOCOL_METHODS = ("data_received", "eof_received", "connection_made", "connection_lost", "_stream_reader")
 
 
@@ -39,11 +48,25 @@ def _methods(cls: type, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 _PLAIN_READER = _methods(asyncio.StreamReader, _READER_METHODS)
+_PLAIN_WRITER = _methods(asyncio.StreamWriter, _WRITER_METHODS)
 _PLAIN_PROTOCOL = _methods(asyncio.StreamReaderProtocol, _PROTOCOL_METHODS)
 
 
 def _untouched(instance: Any, names: tuple[str, ...]) -> bool:
     return not any(name in vars(instance) for name in names)
+
+
+class _Connected:
+    """Stands before a server's ``client_connected_cb`` and makes the writer native."""
+
+    def __init__(self, callback: Any) -> None:
+        self.callback = callback
+
+    def __call__(self, reader: Any, writer: Any) -> Any:
+        plain = type(writer) is asyncio.StreamWriter and _untouched(writer, _WRITER_METHODS)
+        if plain and _methods(asyncio.StreamWriter, _WRITER_METHODS) == _PLAIN_WRITER:
+            writer.__class__ = StreamWriter
+        return self.callback(reader, writer)
 
 
 def adopt(protocol: Any) -> Any:
@@ -65,4 +88,7 @@ def adopt(protocol: Any) -> Any:
     ):
         return None
     reader.__class__ = StreamReader
+    callback = protocol._client_connected_cb  # type: ignore[attr-defined]
+    if callback is not None and not isinstance(callback, _Connected):
+        protocol._client_connected_cb = _Connected(callback)  # type: ignore[attr-defined]
     return reference

@@ -19,6 +19,7 @@ mod streams;
 mod timers;
 mod transport;
 mod watch;
+mod writers;
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -54,5 +55,6 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_define_handles, module)?)?;
     module.add_function(wrap_pyfunction!(_handles_alive, module)?)?;
     module.add_function(wrap_pyfunction!(streams::_define_reader, module)?)?;
+    module.add_function(wrap_pyfunction!(writers::_define_writer, module)?)?;
     module.add_function(wrap_pyfunction!(transport::_define_transport, module)?)
 }

@@ -47,6 +47,8 @@ enum Phase {
     Waiting,
     Running,
     Done,
+    /// The object of [`completed`], which stays as it is.
+    Forever,
 }
 
 #[repr(C)]
@@ -60,6 +62,37 @@ struct Object {
 }
 
 static TYPE: OnceLock<Py<PyType>> = OnceLock::new();
+static COMPLETED: OnceLock<Py<PyAny>> = OnceLock::new();
+
+/// The body of [`completed`]: it has no state, so that one object serves for all.
+struct Nothing;
+
+impl Step for Nothing {
+    fn step(&mut self, _: Python<'_>) -> PyResult<Progress> {
+        Ok(Progress::Return(None))
+    }
+
+    fn interrupt(&mut self, _: Python<'_>) {}
+
+    fn referents(&self) -> [Option<&Py<PyAny>>; 3] {
+        [None, None, None]
+    }
+
+    fn name(&self) -> &'static str {
+        "StreamWriter.drain"
+    }
+}
+
+/// An operation that has nothing to do: awaiting it completes at once with `None`, as often as it is awaited.
+pub(crate) fn completed(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    if let Some(operation) = COMPLETED.get() {
+        return Ok(operation.bind(py).clone());
+    }
+    let operation = new(py, Box::new(Nothing))?;
+    // SAFETY: an object of ours, just made.
+    unsafe { (*operation.as_ptr().cast::<Object>()).phase.set(Phase::Forever) };
+    Ok(COMPLETED.get_or_init(|| operation.unbind()).bind(py).clone())
+}
 
 /// Make an operation.
 pub(crate) fn new<'py>(py: Python<'py>, step: Box<dyn Step>) -> PyResult<Bound<'py, PyAny>> {
@@ -91,6 +124,13 @@ enum Advanced {
 unsafe fn advance(object: *mut Object) -> Advanced {
     // SAFETY: as the caller promises, for all of this function.
     let this = unsafe { &*object };
+    if this.phase.get() == Phase::Forever {
+        // SAFETY: attached.
+        unsafe {
+            ffi::Py_INCREF(ffi::Py_None());
+            return Advanced::Returned(ffi::Py_None());
+        }
+    }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         Python::attach(|py| {
             let delegate = this.delegate;
@@ -99,7 +139,7 @@ unsafe fn advance(object: *mut Object) -> Advanced {
                 return unsafe { send_to(py, this, delegate) };
             }
             match this.phase.get() {
-                Phase::New | Phase::Waiting => {}
+                Phase::New | Phase::Waiting | Phase::Forever => {}
                 Phase::Running => {
                     PyRuntimeError::new_err("coroutine already executing").restore(py);
                     return Advanced::Raised;
@@ -266,6 +306,9 @@ unsafe extern "C" fn send(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
 unsafe fn give_up(object: *mut Object) {
     // SAFETY: as the caller promises; the body is taken out before it runs.
     unsafe {
+        if (*object).phase.get() == Phase::Forever {
+            return;
+        }
         let waited = (*object).phase.replace(Phase::Done) == Phase::Waiting;
         if let Some(mut step) = (*object).step.take()
             && waited

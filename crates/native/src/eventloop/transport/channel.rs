@@ -73,6 +73,11 @@ impl Channel {
         LoopCore::of(self.event_loop.bind_borrowed(py))
     }
 
+    /// Whether `close()` or `abort()` was called, or the connection is lost.
+    pub(in super::super) fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
     pub(super) fn is_reading(&self) -> bool {
         !self.closing.get() && !self.paused.get()
     }

@@ -22,7 +22,7 @@ use pyo3::types::PyType;
 
 pub(super) use self::channel::Channel;
 pub(super) use self::stream::{Handoff, Want};
-pub(super) use self::write::flush_transport;
+pub(super) use self::write::{flush_transport, write};
 use super::core::LoopCore;
 use crate::ffi::slot::SlotOffset;
 

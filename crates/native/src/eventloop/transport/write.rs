@@ -41,21 +41,19 @@ impl Outgoing {
         self.pieces.push_back(piece);
     }
 
-    /// Forget what was sent. The pieces that are done with are given back.
-    fn advance(&mut self, py: Python<'_>, mut count: usize) -> Vec<Py<PyBytes>> {
-        let mut done = Vec::new();
-        self.length -= count;
-        while let Some(first) = self.pieces.front() {
-            let left = first.as_bytes(py).len() - self.sent_of_first;
-            if left > count {
-                self.sent_of_first += count;
-                break;
-            }
-            count -= left;
-            self.sent_of_first = 0;
-            done.extend(self.pieces.pop_front());
+    /// Forget the first piece, or the part of it, that lies within `count` sent bytes. Gives the piece back when
+    /// it is done with; takes what it accounted for off `count`.
+    fn advance(&mut self, py: Python<'_>, count: &mut usize) -> Option<Py<PyBytes>> {
+        let left = self.pieces.front()?.as_bytes(py).len() - self.sent_of_first;
+        let sent = left.min(*count);
+        *count -= sent;
+        self.length -= sent;
+        if sent < left {
+            self.sent_of_first += sent;
+            return None;
         }
-        done
+        self.sent_of_first = 0;
+        self.pieces.pop_front()
     }
 
     /// Send what the kernel takes, with one system call.
@@ -131,7 +129,7 @@ fn dropped(transport: &Bound<'_, PyAny>, channel: &Channel) -> PyResult<bool> {
 }
 
 /// `write(data)`.
-pub(super) fn write(
+pub(crate) fn write(
     transport: &Bound<'_, PyAny>,
     channel: &Channel,
     data: Borrowed<'_, '_, PyAny>,
@@ -233,14 +231,14 @@ fn send_all(transport: &Bound<'_, PyAny>, channel: &Channel) -> rustix::io::Resu
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let (done, left, more) = {
-            let mut outgoing = channel.outgoing.borrow_mut();
-            let before = outgoing.pieces.len();
-            let done = outgoing.advance(py, count);
-            (done, outgoing.len(), before > PIECES)
-        };
-        drop(done);
-        if left == 0 {
+        let more = channel.outgoing.borrow().pieces.len() > PIECES;
+        let mut unaccounted = count;
+        while unaccounted > 0 {
+            // The borrow ends before the piece is dropped.
+            let done = channel.outgoing.borrow_mut().advance(py, &mut unaccounted);
+            drop(done);
+        }
+        if channel.outgoing.borrow().len() == 0 {
             return Ok(true);
         }
         // Less was taken than was offered: the kernel is full. Otherwise there were more pieces than fit.

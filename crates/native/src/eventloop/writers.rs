@@ -1,0 +1,75 @@
+//! Native `write` and `drain` of a stream writer.
+
+use std::ffi::CStr;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use super::transport;
+use crate::ffi::fastcall::{Args, FastMethod, install as install_method};
+use crate::ffi::operation;
+
+static PLAIN_WRITER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Give `class`, a subclass of `asyncio.StreamWriter` without slots of its own, native methods.
+#[pyfunction]
+pub(super) fn _define_writer(class: &Bound<'_, PyType>) -> PyResult<()> {
+    install_method::<Write>(class)?;
+    install_method::<Drain>(class)
+}
+
+struct Write;
+
+impl FastMethod for Write {
+    const NAME: &'static CStr = c"write";
+
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let [Some(data)] = args.bind("write", ["data"], 1)? else {
+            unreachable!("it is required")
+        };
+        let inner = slf.getattr(pyo3::intern!(py, "_transport"))?;
+        match transport::channel_of(inner.as_borrowed()) {
+            Ok(channel) => transport::write(&inner, channel.get(), data)?,
+            Err(_) => {
+                inner.call_method1(pyo3::intern!(py, "write"), (data,))?;
+            }
+        }
+        Ok(py.None().into_bound(py))
+    }
+}
+
+struct Drain;
+
+impl FastMethod for Drain {
+    const NAME: &'static CStr = c"drain";
+
+    /// Where nothing is to be waited for or raised, what is returned completes at once. Otherwise asyncio's own.
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        args.bind("drain", [], 0)?;
+        if flowing(&slf)? {
+            return operation::completed(py);
+        }
+        let class = PLAIN_WRITER.import(py, "asyncio", "StreamWriter")?;
+        class.as_any().call_method1("drain", (slf,))
+    }
+}
+
+/// Whether reader, transport and protocol are all well, and the protocol may write.
+fn flowing(writer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = writer.py();
+    let reader = writer.getattr(pyo3::intern!(py, "_reader"))?;
+    if !reader.is_none() && !reader.getattr(pyo3::intern!(py, "_exception"))?.is_none() {
+        return Ok(false);
+    }
+    let inner = writer.getattr(pyo3::intern!(py, "_transport"))?;
+    let Ok(channel) = transport::channel_of(inner.as_borrowed()) else { return Ok(false) };
+    if channel.get().is_closing() {
+        return Ok(false);
+    }
+    let protocol = writer.getattr(pyo3::intern!(py, "_protocol"))?;
+    Ok(protocol.getattr(pyo3::intern!(py, "_paused"))?.is(pyo3::types::PyBool::new(py, false))
+        && !protocol.getattr(pyo3::intern!(py, "_connection_lost"))?.is_truthy()?)
+}

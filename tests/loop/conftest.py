@@ -1,0 +1,61 @@
+"""Each test of this folder that asks for ``new_loop`` runs on asyncio's own loop and on ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace import _native
+
+Factory = Callable[[], asyncio.AbstractEventLoop]
+FACTORIES: dict[str, Factory] = {"asyncio": asyncio.SelectorEventLoop, "headrace": headrace.new_event_loop}
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(params=sorted(FACTORIES))
+def new_loop(request: pytest.FixtureRequest) -> Iterator[Factory]:
+    """A factory of loops; whatever it made is closed, and must have left no descriptor and no handle behind."""
+    made: list[asyncio.AbstractEventLoop] = []
+    gc.collect()
+    descriptors, handles = _descriptors(), _native._handles_alive()
+
+    def factory() -> asyncio.AbstractEventLoop:
+        loop = FACTORIES[request.param]()
+        made.append(loop)
+        return loop
+
+    yield factory
+    for loop in made:
+        if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):
+                loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+    made.clear()
+    loop = None  # type: ignore[assignment]
+    gc.collect()
+    assert _descriptors() <= descriptors, "descriptors were left open"
+    assert _native._handles_alive() <= handles, "handles were left alive"
+
+
+@pytest.fixture
+def run(new_loop: Factory) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    """Run a coroutine function on a fresh loop, in at most 20 seconds."""
+
+    def run(main: Callable[[], Awaitable[Any]]) -> Any:
+        async def bounded() -> Any:
+            return await asyncio.wait_for(main(), 20)
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(bounded())
+
+    return run
