@@ -9,9 +9,8 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import pytest
-
 import headrace
+import pytest
 from headrace import _native
 
 Factory = Callable[[], asyncio.AbstractEventLoop]

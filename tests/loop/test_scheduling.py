@@ -350,7 +350,7 @@ def test_a_closed_loop_that_nobody_holds_is_freed(new_loop: Any) -> None:
     loop.call_soon(loop.stop)
     gone = weakref.ref(loop)
     loop.close()
-    new_loop.__closure__  # the factory's list holds it too
+    # The fixture's list holds it too.
     for cell in new_loop.__closure__:
         if isinstance(cell.cell_contents, list):
             cell.cell_contents.clear()

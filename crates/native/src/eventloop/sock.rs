@@ -12,6 +12,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use headrace_engine::Interest;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyInt, PyType, PyWeakrefMethods, PyWeakrefReference};
@@ -87,7 +88,8 @@ impl SocketOperation {
                 }
             }
             Kind::ReceiveInto(buffer) => {
-                let mut lent = Lent::writable(buffer.bind(py))?;
+                let mut lent =
+                    Lent::writable(buffer.bind(py)).map_err(|error| not_writable(py, buffer, error))?;
                 let space = lent.len();
                 recv(descriptor::borrowed(fd), lent.space(), RECEIVE)
                     .map(|(_, count)| (count < space, Some(PyInt::new(py, count).unbind().into_any())))
@@ -169,6 +171,15 @@ impl SocketOperation {
         self.future = Some((future.clone_ref(py), fd));
         Ok(Progress::Yield(future))
     }
+}
+
+/// The error that `socket.recv_into` raises for what cannot be written to.
+fn not_writable(py: Python<'_>, buffer: &Py<PyAny>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyBufferError>(py) {
+        return error;
+    }
+    let name = buffer.bind(py).get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    PyTypeError::new_err(format!("recv_into() argument 1 must be read-write bytes-like object, not {name}"))
 }
 
 /// Whether the weak reference `known` is to `socket`.

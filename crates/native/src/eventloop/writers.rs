@@ -26,9 +26,7 @@ impl FastMethod for Write {
 
     fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let [Some(data)] = args.bind("write", ["data"], 1)? else {
-            unreachable!("it is required")
-        };
+        let [Some(data)] = args.bind("write", ["data"], 1)? else { unreachable!("it is required") };
         let inner = slf.getattr(pyo3::intern!(py, "_transport"))?;
         match transport::channel_of(inner.as_borrowed()) {
             Ok(channel) => transport::write(&inner, channel.get(), data)?,

@@ -1,0 +1,273 @@
+"""Native streams behave as asyncio's: the same script through both, and what remains compared."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import headrace
+import pytest
+from headrace import streams
+
+LIMIT = 64
+
+#: What a peer does and what the reader is asked, in turn: a list of (sent, [(method, argument), …]).
+SCRIPTS: dict[str, list[tuple[Any, list[tuple[str, Any]]]]] = {
+    "lines": [(b"one\ntwo\nthr", [("readline", None)] * 2), (b"ee\n", [("readline", None)])],
+    "line by line": [(b"%d\n" % n, [("readline", None)]) for n in range(5)],
+    "exactly": [(b"abcdef", [("readexactly", 2), ("readexactly", 4)]), (b"gh", [("readexactly", 2)])],
+    "exactly over the limit": [(b"x" * 200, [("readexactly", 200)])],
+    "read some": [(b"abcdef", [("read", 2), ("read", 100)]), (b"g", [("read", 1)])],
+    "read nothing": [(b"abc", [("read", 0), ("readexactly", 0), ("read", 3)])],
+    "read to the end": [(b"abc", []), ("eof", [("read", -1), ("read", 1), ("readline", None)])],
+    "end within a line": [(b"part", []), ("eof", [("readline", None), ("readline", None)])],
+    "end within exactly": [(b"part", []), ("eof", [("readexactly", 10), ("read", 10)])],
+    "end within until": [(b"part", []), ("eof", [("readuntil", b"!"), ("read", 10)])],
+    "until": [(b"a--b-", [("readuntil", b"--")]), (b"-c", [("readuntil", b"--"), ("read", 1)])],
+    "until something odd": [(b"abc", [("readuntil", b""), ("readuntil", "x"), ("read", 3)])],
+    "a line at the limit": [(b"x" * LIMIT + b"\n", [("readline", None)])],
+    "a line over the limit": [(b"x" * (LIMIT + 1) + b"\nnext\n", [("readline", None), ("readline", None)])],
+    "no line within the limit": [(b"x" * (LIMIT + 10), [("readline", None)]), (b"y\n", [("readline", None)])],
+    "until over the limit": [(b"x" * 100 + b"!rest", [("readuntil", b"!"), ("read", 200)])],
+    "negative": [(b"abc", [("readexactly", -1), ("read", 3)])],
+    "wrong type": [(b"abc", [("readexactly", "2"), ("read", "2"), ("read", 3)])],
+}
+
+
+def random_script(seed: int) -> list[tuple[Any, list[tuple[str, Any]]]]:
+    choice = random.Random(seed)
+    script: list[tuple[Any, list[tuple[str, Any]]]] = []
+    for _ in range(choice.randrange(3, 12)):
+        sent = bytes(choice.choices(b"ab\n-", k=choice.randrange(1, 150)))
+        asked: list[tuple[str, Any]] = [
+            choice.choice(
+                [
+                    ("readline", None),
+                    ("read", choice.randrange(1, 80)),
+                    ("readexactly", choice.randrange(1, 40)),
+                    ("readuntil", choice.choice([b"-", b"ab", b"\n-"])),
+                ]
+            )
+            for _ in range(choice.randrange(0, 4))
+        ]
+        script.append((sent, asked))
+    return [*script, ("eof", [("read", 10), ("readline", None), ("read", -1)])]
+
+
+async def play(
+    script: list[tuple[Any, list[tuple[str, Any]]]], ask_first: bool, limit: int, native: bool
+) -> list[Any]:
+    """Run a script over a real connection. Returns all results and errors, and the state after each step."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours, limit=limit)
+    assert (type(reader) is streams.StreamReader) is native
+    events: list[Any] = []
+
+    async def ask(method: str, argument: Any) -> None:
+        try:
+            result = await asyncio.wait_for(
+                getattr(reader, method)(*([] if argument is None else [argument])), 0.03
+            )
+        except Exception as error:
+            events.append((type(error), str(error), getattr(error, "partial", None)))
+        else:
+            events.append((type(result), result))
+
+    for sent, asked in script:
+        asking = None
+        if ask_first and asked:
+            # The reader waits before there is anything to read.
+            asking = asyncio.ensure_future(ask(*asked[0]))
+            await asyncio.sleep(0)
+        if sent == "eof":
+            theirs.shutdown(socket.SHUT_WR)
+        else:
+            theirs.sendall(sent)
+        if asking is not None:
+            await asking
+        await asyncio.sleep(0.005)
+        for method, argument in asked[1 if ask_first else 0 :]:
+            await ask(method, argument)
+        state: Any = reader
+        events.append((bytes(state._buffer), reader.at_eof(), state._paused, state._waiter))
+    writer.close()
+    await writer.wait_closed()
+    theirs.close()
+    return events
+
+
+def on(factory: Any, *args: Any, native: bool) -> list[Any]:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(play(*args, native))
+
+
+@pytest.mark.parametrize("ask_first", [False, True], ids=["data first", "reader first"])
+@pytest.mark.parametrize("name", [*SCRIPTS, *(f"random {n}" for n in range(12))])
+def test_both_readers_give_the_same(name: str, ask_first: bool) -> None:
+    # The random ones stay within the limit: where the transport pauses, what is read when is a matter of time.
+    script, limit = (
+        (SCRIPTS[name], LIMIT) if name in SCRIPTS else (random_script(int(name.split()[1])), 1 << 16)
+    )
+    expected = on(asyncio.SelectorEventLoop, script, ask_first, limit, native=False)
+    assert on(headrace.new_event_loop, script, ask_first, limit, native=True) == expected
+    plain = on(lambda: headrace.Loop(native_streams=False), script, ask_first, limit, native=False)
+    assert plain == expected
+
+
+async def connected(callback: Any) -> AsyncIterator[Any]:
+    server = await asyncio.start_server(callback, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    yield reader, writer
+    writer.close()
+    server.close()
+    await server.wait_closed()
+
+
+def test_a_read_that_is_cancelled_leaves_what_came_for_it(run: Any) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        for ask in (lambda: reader.read(100), lambda: reader.readexactly(3), lambda: reader.readline()):
+            task = asyncio.ensure_future(ask())
+            await asyncio.sleep(0)
+            theirs.sendall(b"ab\ncd\n")
+            # Cancelled in the very turn in which the data arrives, before the task runs.
+            waiter: Any = reader
+            while waiter._waiter is not None:
+                asyncio.get_running_loop().call_soon(lambda: None)
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                got = await task
+            except asyncio.CancelledError:
+                got = b""
+            rest = await reader.readexactly(6 - len(got))
+            assert got + rest == b"ab\ncd\n"
+        writer.close()
+        await writer.wait_closed()
+        theirs.close()
+
+    run(main)
+
+
+def test_reads_are_coroutines_in_asyncios_eyes(run: Any) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        coroutine = reader.readline()
+        assert asyncio.iscoroutine(coroutine)
+        task = asyncio.create_task(coroutine)
+        await asyncio.sleep(0)
+        assert "readline" in repr(task)
+        with pytest.raises(RuntimeError, match="another coroutine is already waiting"):
+            await reader.read(1)
+        theirs.sendall(b"line\nmore")
+        assert await task == b"line\n"
+        assert await asyncio.gather(reader.readexactly(2), reader.readexactly(2)) == [b"mo", b"re"]
+        await asyncio.wait_for(writer.drain(), 5)
+        await asyncio.create_task(writer.drain())
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.01)
+        unawaited = reader.read(1)
+        with pytest.warns(RuntimeWarning, match=r"coroutine '.*read' was never awaited"):
+            del unawaited
+        writer.close()
+        await writer.wait_closed()
+        theirs.close()
+
+    run(main)
+
+
+def test_back_pressure_pauses_and_resumes_the_peer(run: Any) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        loop = asyncio.get_running_loop()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=1000)
+        sending = asyncio.ensure_future(loop.sock_sendall(theirs, b"x" * 4_000_000))
+        await asyncio.sleep(0.1)
+        transport: Any = writer.transport
+        assert not transport.is_reading() and not sending.done()
+        assert len(await reader.readexactly(4_000_000)) == 4_000_000
+        await sending
+        assert transport.is_reading()
+        writer.close()
+        await writer.wait_closed()
+        theirs.close()
+
+    run(main)
+
+
+def test_drain_waits_for_the_peer_and_raises_when_it_is_gone(run: Any) -> None:
+    async def main() -> None:
+        accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: Any, writer: Any) -> None:
+            accepted.set_result((reader, writer))
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = socket.create_connection(server.sockets[0].getsockname())
+        reader, writer = await accepted
+        writer.write(b"x" * 20_000_000)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(writer.drain(), 0.05)
+        client.close()
+        with pytest.raises(ConnectionError):
+            for _ in range(100):
+                writer.write(b"x" * 1000)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionError):
+            await reader.read(1)
+        writer.close()
+        server.close()
+
+    run(main)
+
+
+def test_subclasses_and_patched_readers_get_the_plain_path() -> None:
+    class Reader(asyncio.StreamReader):
+        pass
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for make in (Reader, asyncio.StreamReader):
+            ours, theirs = socket.socketpair()
+            reader = make(loop=loop)
+            seen: list[bytes] = []
+            if make is asyncio.StreamReader:
+                feed = reader.feed_data
+                reader.feed_data = lambda data, f=feed, s=seen: (s.append(data), f(data))[1]  # type: ignore[method-assign]
+            protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+            transport, _ = await loop.create_connection(lambda p=protocol: p, sock=ours)
+            assert type(reader) is make
+            assert not transport._channel.streaming  # type: ignore[attr-defined]
+            theirs.sendall(b"data")
+            assert await reader.read(10) == b"data"
+            assert seen == ([b"data"] if make is asyncio.StreamReader else [])
+            transport.close()
+            theirs.close()
+            await asyncio.sleep(0.01)
+
+    headrace.run(main())
+
+
+def test_a_server_gets_native_streams() -> None:
+    async def main() -> None:
+        async def serve(reader: Any, writer: Any) -> None:
+            assert type(reader) is streams.StreamReader and type(writer) is streams.StreamWriter
+            assert isinstance(reader, asyncio.StreamReader) and isinstance(writer, asyncio.StreamWriter)
+            while line := await reader.readline():
+                writer.write(line.upper())
+                await writer.drain()
+            writer.close()
+
+        async for reader, writer in connected(serve):
+            for number in range(10):
+                writer.write(b"line %d\n" % number)
+                assert await reader.readline() == b"LINE %d\n" % number
+
+    headrace.run(main())
