@@ -1,6 +1,7 @@
-"""The Autobahn test suite against a WebSocket echo server.
+"""The Autobahn test suite against a WebSocket echo server, or with an echo client.
 
-    python tests/server/autobahn.py ws://HOST:PORT/PATH [--group framing|large|deflate]...
+    python tests/server/autobahn.py [--group framing|large|deflate]... ws://HOST:PORT/PATH
+    python tests/server/autobahn.py [--group ...] --client COMMAND...
 
 The suite runs on CPython 2.7 alone. It is found as $AUTOBAHN_PYTHON, as ``python2.7`` on the path, or among pyenv's
 versions; what the suite needs is installed once into ``.cache`` of this checkout.
@@ -22,9 +23,11 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,55 +112,93 @@ def install(python: Path) -> Path:
     return folder
 
 
-def run(url: str, patterns: list[str]) -> dict[str, dict[str, Any]]:
-    """Run the cases; the suite's verdicts, by case."""
-    python = find_python()
-    packages = install(python)
-    with tempfile.TemporaryDirectory(prefix="autobahn-") as scratch:
-        specification = {
-            "outdir": str(Path(scratch) / "reports"),
-            "servers": [{"agent": "server", "url": url}],
-            "cases": patterns,
-            "exclude-cases": [],
-            "exclude-agent-cases": {},
-        }
-        file = Path(scratch) / "fuzzingclient.json"
+class Suite:
+    """The suite, installed, with a scratch folder for one run."""
+
+    def __init__(self, patterns: list[str], scratch: Path) -> None:
+        python = find_python()
+        self._command = [str(python), "-c", WSTEST, str(install(python))]
+        self._patterns = patterns
+        self._scratch = scratch
+        self._log = scratch / "log"
+
+    def start(self, mode: str, **settings: object) -> subprocess.Popen[bytes]:
+        """Start ``wstest`` in that mode."""
+        specification = {"cases": self._patterns, "exclude-cases": [], "exclude-agent-cases": {}, **settings}
+        specification["outdir"] = str(self._scratch / "reports")
+        file = self._scratch / "specification.json"
         file.write_text(json.dumps(specification))
-        command = [str(python), "-c", WSTEST, str(packages), "--mode", "fuzzingclient", "--spec", str(file)]
         # Its log goes to a file: nobody reads a pipe while it runs.
-        log = Path(scratch) / "log"
-        with log.open("w") as output:
-            done = subprocess.run(
-                [*command, "--webport", "0"],
-                cwd=scratch,
-                stdout=output,
+        with self._log.open("w") as log:
+            return subprocess.Popen(
+                [*self._command, "--mode", mode, "--spec", str(file), "--webport", "0"],
+                cwd=self._scratch,
+                stdout=log,
                 stderr=subprocess.STDOUT,
-                timeout=TIMEOUT,
-                check=False,
             )
-        index = Path(scratch) / "reports" / "index.json"
+
+    def verdicts(self, agent: str) -> dict[str, dict[str, Any]]:
+        """What the report says, by case."""
+        index = self._scratch / "reports" / "index.json"
         if not index.is_file():
-            sys.stderr.write(log.read_text(errors="replace")[-4000:])
-            raise SystemExit(f"the suite wrote no report (status {done.returncode})")
-        verdicts: dict[str, dict[str, Any]] = json.loads(index.read_text()).get("server", {})
-        return verdicts
+            sys.stderr.write(self._log.read_text(errors="replace")[-4000:])
+            raise SystemExit("the suite wrote no report")
+        found: dict[str, dict[str, Any]] = json.loads(index.read_text()).get(agent, {})
+        return found
+
+
+def run_server(suite: Suite, url: str) -> dict[str, dict[str, Any]]:
+    """Run the cases against the server at that URL."""
+    with suite.start("fuzzingclient", servers=[{"agent": "server", "url": url}]) as process:
+        end(process, wait=TIMEOUT)
+    return suite.verdicts("server")
+
+
+def run_client(suite: Suite, command: list[str]) -> dict[str, dict[str, Any]]:
+    """Run the cases with the client that this command starts; the suite's URL is its last word."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"ws://127.0.0.1:{port}"
+    with suite.start("fuzzingserver", url=url) as process:
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+                    break
+                time.sleep(0.1)
+            subprocess.run([*command, url], timeout=TIMEOUT, check=False)
+        finally:
+            end(process, wait=0)
+    return suite.verdicts("client")
+
+
+def end(process: subprocess.Popen[bytes], wait: float) -> None:
+    """Wait for a process's end for so many seconds, and then bring it about."""
+    try:
+        process.wait(wait)
+    except subprocess.TimeoutExpired:
+        process.terminate()
 
 
 def main() -> int:
     """Run what the words ask for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("url", help="the echo server, ws://HOST:PORT/PATH")
     parser.add_argument("--group", action="append", choices=GROUPS, help="default: all of them")
-    words = parser.parse_args()
-    if not words.url.startswith("ws://"):
-        parser.error("the URL must begin with ws://")
-    groups = [GROUPS[name] for name in words.group or GROUPS]
+    parser.add_argument("--client", action="store_true", help="test a client: the words are its command")
+    parser.add_argument(
+        "words", nargs="+", metavar="URL|COMMAND", help="the echo server, ws://HOST:PORT/PATH"
+    )
+    options = parser.parse_args()
+    if not options.client and (len(options.words) != 1 or not options.words[0].startswith("ws://")):
+        parser.error("give one URL, which begins with ws://")
+    groups = [GROUPS[name] for name in options.group or GROUPS]
     expected = sum(count for _, count in groups)
-    try:
-        verdicts = run(words.url, [pattern for patterns, _ in groups for pattern in patterns])
-    except Missing as missing:
-        print(missing, file=sys.stderr)
-        return 3
+    with tempfile.TemporaryDirectory(prefix="autobahn-") as scratch:
+        try:
+            suite = Suite([pattern for patterns, _ in groups for pattern in patterns], Path(scratch))
+        except Missing as missing:
+            print(missing, file=sys.stderr)
+            return 3
+        verdicts = run_client(suite, options.words) if options.client else run_server(suite, options.words[0])
     failed = 0
     for case, verdict in sorted(
         verdicts.items(), key=lambda item: [int(part) for part in item[0].split(".")]

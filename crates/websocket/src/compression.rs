@@ -43,8 +43,8 @@ pub struct DeflateOptions {
     pub threshold: usize,
     /// The largest window this end compresses with, 9 to 15 bits. Default 12 (4 KB).
     pub own_window_bits: u8,
-    /// The largest window the peer should compress with, 8 to 15 bits; a peer that cannot be told so uses 15.
-    /// Default 15.
+    /// The largest window the peer should compress with, 8 to 15 bits; a peer that cannot be told so uses 15. It saves
+    /// the peer's memory, not this end's: zlib-rs always has room for 15. Default 15.
     pub peer_window_bits: u8,
     /// Compress each message by itself: worse compression, no memory between messages. Default false.
     pub own_no_context_takeover: bool,

@@ -86,16 +86,40 @@ fn the_limit_is_exact() {
     assert_eq!(inflate(&mut codec, [&bytes[..]], 99_999), Err(Fault::TooBig));
 }
 
+/// Bytes that do not compress.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
 #[test]
-fn the_window_is_no_larger_than_agreed() {
-    // Two equal halves further apart than a window of nine bits: only one of twelve sees it.
-    let half: Vec<u8> = (0..1000_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let payload = [&half[..], &half].concat();
-    let wide = deflate(&mut Codec::new(compression()), &payload);
-    let narrow = deflate(&mut Codec::new(Compression { own_window_bits: 9, ..compression() }), &payload);
-    assert!(wide.len() + 500 < narrow.len(), "{} {}", wide.len(), narrow.len());
-    let mut small = Codec::new(Compression { peer_window_bits: 9, ..compression() });
-    assert_eq!(inflate(&mut small, [&narrow[..]], 2000), Ok(payload));
+fn the_window_is_as_large_as_agreed() {
+    for (level, window_bits) in (1..=9).flat_map(|level| [9, 12, 15].map(|bits| (level, bits))) {
+        let bits = Compression {
+            level,
+            own_window_bits: window_bits,
+            peer_window_bits: window_bits,
+            ..compression()
+        };
+        let window = 1 << window_bits;
+        // zlib's matches reach back to 262 bytes less than the window.
+        for (distance, seen) in
+            [(window - 262, true), (window + 1, false), (window + 200, false), (2 * window, false)]
+        {
+            // Noise compresses only as far as its copies are seen.
+            let payload = noise(distance).repeat(3);
+            let bytes = deflate(&mut Codec::new(bits), &payload);
+            let compressed = bytes.len() < payload.len() * 3 / 4;
+            assert_eq!(compressed, seen, "level {level}, {window_bits} bits, {distance}: {}", bytes.len());
+            assert_eq!(inflate(&mut Codec::new(bits), [&bytes[..]], payload.len()), Ok(payload));
+        }
+    }
 }
 
 proptest! {
