@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -236,9 +237,9 @@ def test_redis(package: Any, missing: Callable[[str], Any], tmp_path: Path) -> N
         assert await client.get("key") == b"x" * SIZE
         assert await client.get("none") is None
         async with client.pipeline() as pipeline:
-            for number in range(100):
+            for _ in range(100):
                 pipeline.incr("counter")
-            assert await pipeline.execute() == list(range(1, 101)), number
+            assert await pipeline.execute() == list(range(1, 101))
         listening = client.pubsub()
         await listening.subscribe("channel")
         await client.publish("channel", "message")
@@ -261,15 +262,20 @@ def test_asyncpg(package: Any, missing: Callable[[str], Any], tmp_path: Path) ->
         missing("PostgreSQL's server, or setpriv")
     # The server refuses to run as root, and its user must get through to the folder.
     user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] if os.getuid() == 0 else []
-    folder = Path("/tmp") / f"headrace-test-{os.getpid()}"
+    folder = Path(tempfile.gettempdir()) / f"headrace-test-{os.getpid()}"
     folder.mkdir()
     try:
         if user:
             shutil.chown(folder, "postgres", "postgres")
         binaries, port = folders[-1], free_port()
         subprocess.run(
-            [*user, str(binaries / "initdb"), "-D", str(folder / "data")]
-            + ["-U", "app", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+            [
+                *user,
+                str(binaries / "initdb"),
+                "-D",
+                str(folder / "data"),
+                *["-U", "app", "-A", "trust", "--no-sync"],
+            ],
             check=True,
             capture_output=True,
             cwd=folder,
