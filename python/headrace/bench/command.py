@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench import compare, registry, report_html, report_terminal
-from headrace.bench.environments import folder_of, make, missing, versions_in
-from headrace.bench.model import Scenario
+from headrace.bench.environments import cache_folder, folder_of, make, missing, versions_in
+from headrace.bench.model import Environment, Scenario, Service
+from headrace.bench.process import Processes
+from headrace.bench.provision import Missing, Provision, lacking
 from headrace.bench.rounds import Settings
-from headrace.bench.run import check_names, read, run_all
+from headrace.bench.run import Plan, check_names, read, run_all
 from headrace.cli import UsageError
 
 #: ``--quick``: enough to see that all works, and differences of tens of percent.
@@ -39,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--quick", action="store_true", help="short rounds: to see that it works")
     add("--json", metavar="FILE", help="write raw rounds, histograms and environment")
     add("--html", metavar="FILE", help="write one page with charts that needs no network")
+    service_parser = actions.add_parser("services", help="say which services are there")
+    service_parser.add_argument("what", choices=("check",), help="check: start each, ask it, stop it")
     comparing = actions.add_parser("compare", help="say what changed between two runs, for CI")
     comparing.add_argument("old", metavar="OLD.json")
     comparing.add_argument("new", metavar="NEW.json")
@@ -67,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         "compare": compare_runs,
         "report": show,
         "setup": set_up,
+        "services": check_services,
     }
     return actions[args.action](args)
 
@@ -98,7 +103,8 @@ def run_scenarios(args: argparse.Namespace) -> int:
     progress = report_terminal.Progress()
     try:
         pairs = [(scenario, settings) for scenario in chosen]
-        found = run_all(pairs, words(args.contenders), args.baseline, progress, cases)
+        plan = Plan(words(args.contenders), cases, args.baseline)
+        found = run_all(pairs, plan, progress)
     finally:
         progress.clear()
     print(report_terminal.text(found))
@@ -142,37 +148,69 @@ def show(args: argparse.Namespace) -> int:
 
 def set_up(args: argparse.Namespace) -> int:
     """``bench setup``: say what is installed where, ask, and do it."""
-    known = {
+    known: dict[str, Environment | Service] = {
         contender.environment.name: contender.environment
         for contender in registry.contenders().values()
         if contender.environment is not None
     }
+    known.update(
+        {name: service for name, service in registry.services().items() if service.setup is not None}
+    )
     for name in args.names:
         if name not in known:
             raise UsageError(f"no environment {name!r}; there are: {', '.join(sorted(known))}")
-    wanted = [known[name] for name in args.names] or [e for e in known.values() if versions_in(e) is None]
-    if not wanted:
+    names = args.names or [name for name, each in known.items() if not _is_made(each)]
+    if not names:
         print("all environments are there")
         return 0
-    for environment in wanted:
-        python = f"Python {environment.python}" if environment.python else "this Python"
-        print(
-            f"{environment.name}: {python} in {folder_of(environment)}: pip install {' '.join(environment.packages)}"
-        )
+    wanted = [known[name] for name in names]
+    for each in wanted:
+        print(_installs(each))
     if not args.yes:
         if not sys.stdin.isatty():
             raise UsageError("nothing was installed: add --yes to do so")
         if input("install these? [y/N] ").strip().lower() not in ("y", "yes"):
             return 1
     failed = 0
-    for environment in wanted:
+    for each in wanted:
         try:
-            make(environment)
-            print(f"{environment.name}: made")
+            if isinstance(each, Environment):
+                make(each)
+            elif each.setup is not None:
+                each.setup()
+            print(f"{each.name}: made")
         except UsageError as error:
             # One environment that cannot be made does not stop the others.
             print(error)
             failed += 1
+    return 1 if failed else 0
+
+
+def _is_made(each: Environment | Service) -> bool:
+    """Whether an environment or what a service needs is there already."""
+    return versions_in(each) is not None if isinstance(each, Environment) else lacking(each) is None
+
+
+def _installs(each: Environment | Service) -> str:
+    """What is going to be installed where."""
+    if isinstance(each, Service):
+        return f"{each.name}: in {cache_folder()}: {each.setup_words}"
+    python = f"Python {each.python}" if each.python else "this Python"
+    return f"{each.name}: {python} in {folder_of(each)}: pip install {' '.join(each.packages)}"
+
+
+def check_services(args: argparse.Namespace) -> int:
+    """``bench services check``: start each service that is there; say what the others need."""
+    failed = 0
+    with Processes() as processes:
+        provision = Provision(processes, lambda line: None)
+        for name, service in registry.services().items():
+            try:
+                provision.urls([name])
+                print(f"{name:<12}works: {service.summary}")
+            except Missing as error:
+                failed += 1
+                print(f"{name:<12}{error}")
     return 1 if failed else 0
 
 

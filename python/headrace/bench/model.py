@@ -145,6 +145,7 @@ class Contender:
     :param variables: more environment variables for its process.
     :param prepare: run once before the first start (to compile, say); its text of an exception is shown.
     :param only: scenarios that it is meant for; empty for all that it can host.
+    :param services: names of the services that it needs beside its scenario's.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Contender:
     variables: Mapping[str, str] = field(default_factory=dict)
     prepare: Callable[[], None] | None = None
     only: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
 
 
 class Check(Protocol):
@@ -187,6 +189,20 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """A parameter that is varied to see where the knee lies and what fails beyond it.
+
+    :param parameter: what it is called.
+    :param values: its values, rising.
+    :param variable: environment variable that tells the server; empty for the number of connections.
+    """
+
+    parameter: str
+    values: tuple[int, ...]
+    variable: str = ""
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A workload with a check of the right answer.
 
@@ -200,7 +216,9 @@ class Scenario:
         echo), or ``self`` (the contender's program prints its own figures).
     :param workers: worker processes of each contender.
     :param services: names of the services it needs.
-    :param seed: fills a service before the first contender starts; given the services' URLs.
+    :param sweeps: parameters that ``bench sweep`` varies.
+    :param ladder: contenders are the rungs of a ladder: shown in their order, each against the one below.
+    :param pinned: whether server and client have a core each; not where services are the larger part of the work.
     :param prepare: run once before the first contender starts, to make a file that the workload needs, say.
     :param unit: what one request is called.
     :param needs: packages that the workload itself needs beside its contender's.
@@ -215,7 +233,9 @@ class Scenario:
     driver: str = "load"
     workers: int = 1
     services: tuple[str, ...] = ()
-    seed: Callable[[Mapping[str, str]], None] | None = None
+    sweeps: tuple[Sweep, ...] = ()
+    pinned: bool = True
+    ladder: bool = False
     prepare: Callable[[], None] | None = None
     unit: str = "request"
     needs: tuple[Package, ...] = ()
@@ -236,6 +256,8 @@ class Service:
     :param needs: the programs it is started with.
     :param start: starts it in a folder and gives its URL; what it starts goes through the ``Processes`` given.
     :param variable: environment variable with the URL of a server of the user's own, used in its place.
+    :param setup: makes what the service needs and no package has; called by ``bench setup``.
+    :param setup_words: what that installs, told before it is done.
     """
 
     name: str
@@ -243,3 +265,5 @@ class Service:
     needs: tuple[Program, ...]
     start: Callable[[Any, Path], str]
     variable: str
+    setup: Callable[[], None] | None = None
+    setup_words: str = ""

@@ -70,12 +70,19 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
         base = escape(scenario["baseline"])
         yield f'<p class="soft">{base} differs from itself by up to {summary["floor"]:.1%}: less is not claimed.</p>'
     yield '<ul class="verdicts">'
+    yield from (f"<li>{escape(sentence)}</li>" for sentence in summary["steps"])
     for row in summary["rows"]:
         if row["verdict"]:
             kind = row["verdict"]["kind"].replace(" ", "-")
             yield f'<li class="{kind}">{escape(row["verdict"]["sentence"])}</li>'
     yield "</ul>"
     for row in summary["rows"]:
+        if row["status"] == "measured" and row["cpu_ns_per_request"] is None:
+            why = f": {row['first_error']}" if row["first_error"] else ""
+            said = (
+                f"{row['name']}: not one good answer in {row['rounds']} rounds, {row['errors']} errors{why}"
+            )
+            yield f"<p>{escape(said)}</p>"
         if row["status"] == "failed":
             said = f"{escape(row['name'])} failed: {escape(row['reason'])}"
             yield f"<details><summary>{said}</summary><pre>{escape(row['log'])}</pre></details>"
@@ -135,7 +142,7 @@ def _table(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
         cells = (
             f"{cpu['value'] / 1000:.2f}",
             f"{cpu['low'] / 1000:.2f}&ndash;{cpu['high'] / 1000:.2f}",
-            f"{ratio['value']:.3f} ({ratio['low']:.3f}&ndash;{ratio['high']:.3f})" if ratio else "1",
+            f"{ratio['value']:.3f} ({ratio['low']:.3f}&ndash;{ratio['high']:.3f})" if ratio else "",
             f"{rate['value']:,.0f}" if rate else "",
             _number(row["p50_us"]),
             _number(row["p99_us"]),

@@ -32,7 +32,8 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
     """The table of one case."""
     summary = case["summary"]
     base = scenario["baseline"]
-    yield f"{scenario['name']} {case['name']}, {case['connections']} connections"
+    free = "" if scenario.get("pinned", True) else "; not pinned: all share all cores"
+    yield f"{scenario['name']} {case['name']}, {case['connections']} connections{free}"
     header = ("", f"CPU us/{scenario['unit']}", f"of {base}", "per second", "p50 us", "p99 us", "errors", "")
     rows = [header]
     for row in summary["rows"]:
@@ -43,7 +44,9 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
             (
                 f"{row['name']} {row['version']}".rstrip(),
                 f"{cpu['value'] / 1000:.2f} [{cpu['low'] / 1000:.2f} {cpu['high'] / 1000:.2f}]",
-                f"{ratio['value']:.3f} [{ratio['low']:.3f} {ratio['high']:.3f}]" if ratio else "1",
+                f"{ratio['value']:.3f} [{ratio['low']:.3f} {ratio['high']:.3f}]"
+                if ratio
+                else ("1" if row["name"] == base else ""),
                 f"{row['requests_per_second']['value']:,.0f}" if row["requests_per_second"] else "",
                 f"{row['p50_us']:,.0f}" if row["p50_us"] is not None else "",
                 f"{row['p99_us']:,.0f}" if row["p99_us"] is not None else "",
@@ -59,10 +62,16 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
         yield "  " + "  ".join([*cells, row[-1]]).rstrip()
     if summary["floor"] is not None:
         yield f"  {base} differs from itself by up to {summary['floor']:.1%}: smaller differences are not claimed"
+    yield from (f"  {sentence}" for sentence in summary["steps"])
     for row in summary["rows"]:
         if row["verdict"]:
             yield f"  {row['verdict']['sentence']}"
     for row in summary["rows"]:
+        if row["status"] == "measured" and row["cpu_ns_per_request"] is None:
+            yield (
+                f"  {row['name']}: not one good answer in {row['rounds']} rounds, {row['errors']} errors"
+                + (f": {row['first_error']}" if row["first_error"] else "")
+            )
         if row["status"] == "failed":
             yield f"  {row['name']} failed: {row['reason']}"
             yield from (f"    | {line}" for line in row["log"].splitlines())

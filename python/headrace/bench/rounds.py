@@ -100,7 +100,7 @@ class Bench:
         self._settings = settings
         self._services = services
         self._progress = progress
-        self._cores = machine.cores()
+        self._cores = machine.Cores()
         self._loads = processes.folder("loads")
         # Not for secrets: the order can be repeated by its seed.
         self._random = random.Random(settings.seed)
@@ -109,6 +109,7 @@ class Bench:
         self, scenario: Scenario, case: Case, contenders: Sequence[Contender], baseline: str
     ) -> list[dict[str, Any]]:
         """Measure all contenders on one case, with the baseline twice: the A/A pair."""
+        self._cores = machine.cores() if scenario.pinned else machine.Cores()
         entries = [Entry(contender.name, contender) for contender in contenders]
         entries += [Entry(c.name + AGAIN, c) for c in contenders if c.name == baseline]
         settings = self._settings

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace import __version__
 from headrace.bench import machine, registry
 from headrace.bench.environments import missing
-from headrace.bench.model import Contender, Package, Scenario
+from headrace.bench.model import Case, Contender, Package, Scenario
 from headrace.bench.process import ALLOCATOR, Processes
+from headrace.bench.provision import Missing, Provision
 from headrace.bench.rounds import Bench, Progress, Settings
 from headrace.bench.summary import summarise
 from headrace.cli import UsageError
@@ -70,41 +71,82 @@ def baseline_of(scenario: Scenario, ready: Sequence[Contender], wanted: str | No
 
 
 def run_scenario(
-    bench: Bench, scenario: Scenario, names: Sequence[str], baseline: str | None, cases: Sequence[str] = ()
+    plan: Plan,
+    processes: Processes,
+    provision: Provision,
+    progress: Progress,
+    settings: Settings,
+    scenario: Scenario,
 ) -> dict[str, Any]:
     """Measure a scenario and describe it.
 
-    :param names: contenders that the user named; empty for all.
-    :param baseline: the baseline that the user named.
-    :param cases: cases that the user named; empty for all.
+    :raises Missing: when a service that the scenario needs cannot be had.
     """
-    ready, absent = select(scenario, names)
-    base = baseline_of(scenario, ready, baseline)
+    services = provision.urls(scenario.services)
+    ready, absent = select(scenario, plan.contenders)
+    able = []
+    for contender in ready:
+        try:
+            services.update(provision.urls(contender.services))
+            able.append(contender)
+        except Missing as error:
+            absent.append((contender, str(error)))
+    base = baseline_of(scenario, able, plan.baseline)
     if scenario.prepare is not None:
         scenario.prepare()
+    bench = Bench(processes, settings, services, progress)
     described = []
     for case in scenario.cases:
-        if cases and case.name not in cases:
+        if plan.cases and case.name not in plan.cases:
             continue
-        contenders = bench.case(scenario, case, ready, base)
-        described.append(
-            {
-                "name": case.name,
-                "url": case.url,
-                "connections": case.connections,
-                "options": list(case.options),
-                "contenders": contenders,
-                "summary": summarise(contenders, base),
-            }
-        )
+        described.append(plan.measure(bench, scenario, case, able, base))
     return {
         "name": scenario.name,
         "summary": scenario.summary,
         "unit": scenario.unit,
         "baseline": base,
+        "pinned": scenario.pinned,
         "missing": [{"name": contender.name, "install": command} for contender, command in absent],
         "cases": described,
     }
+
+
+def measure_rounds(
+    bench: Bench, scenario: Scenario, case: Case, contenders: Sequence[Contender], baseline: str
+) -> dict[str, Any]:
+    """Measure a case by interleaved rounds, closed loop: what ``bench run`` does."""
+    found = bench.case(scenario, case, contenders, baseline)
+    return {
+        **describe_case(case),
+        "contenders": found,
+        "summary": summarise(found, baseline, scenario.ladder),
+    }
+
+
+def describe_case(case: Case) -> dict[str, Any]:
+    """What a document says of a case itself."""
+    return {
+        "name": case.name,
+        "url": case.url,
+        "connections": case.connections,
+        "options": list(case.options),
+    }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a user asked for.
+
+    :param contenders: names; empty for all.
+    :param cases: names; empty for all.
+    :param baseline: the contender that the others are compared with; None for the scenario's own.
+    :param measure: what is done with each case.
+    """
+
+    contenders: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    baseline: str | None = None
+    measure: Callable[[Bench, Scenario, Case, Sequence[Contender], str], dict[str, Any]] = measure_rounds
 
 
 def document(
@@ -150,13 +192,7 @@ def read(path: str) -> dict[str, Any]:
     return found
 
 
-def run_all(
-    chosen: Sequence[tuple[Scenario, Settings]],
-    names: Sequence[str],
-    baseline: str | None,
-    progress: Progress,
-    cases: Sequence[str] = (),
-) -> dict[str, Any]:
+def run_all(chosen: Sequence[tuple[Scenario, Settings]], plan: Plan, progress: Progress) -> dict[str, Any]:
     """Run scenarios one after the other; services are started once and shared.
 
     :param chosen: scenarios, each with how much of it is measured.
@@ -165,7 +201,10 @@ def run_all(
     results: list[dict[str, Any]] = []
     left_out: list[dict[str, str]] = []
     with Processes() as processes:
+        provision = Provision(processes, progress)
         for scenario, settings in chosen:
-            bench = Bench(processes, settings, {}, progress)
-            results.append(run_scenario(bench, scenario, names, baseline, cases))
+            try:
+                results.append(run_scenario(plan, processes, provision, progress, settings, scenario))
+            except Missing as error:
+                left_out.append({"name": scenario.name, "reason": str(error)})
     return document(chosen[0][1], results, left_out)

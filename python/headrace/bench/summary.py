@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -16,12 +17,13 @@ NOISY_SHARE = 0.5
 FEWEST_ROUNDS = 3
 
 
-def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str) -> dict[str, Any]:
+def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str, ladder: bool = False) -> dict[str, Any]:
     """The rows of one case.
 
     :param contenders: the contenders of the case as ``rounds.Bench.case`` gives them.
     :param baseline: the name of the one that the others are compared with.
-    :returns: ``floor`` (the smallest difference that may be claimed, or None) and ``rows``.
+    :param ladder: whether they are steps, to be kept in their order, each with its gain over the one before.
+    :returns: ``rows``; ``floor``, the smallest difference that may be claimed, or None; ``steps``, a ladder's.
     """
     measured = {each["name"]: each for each in contenders if each["rounds"]}
     base = measured.get(baseline)
@@ -32,10 +34,27 @@ def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str) -> dict[st
             ratio(blocks_of(base, "cpu_ns_per_request"), blocks_of(again, "cpu_ns_per_request"))
         )
     rows = [_row(each, base, floor) for each in contenders if not each["name"].endswith(AGAIN)]
+    if ladder:
+        return {"floor": floor, "rows": rows, "steps": _steps(list(measured.values()))}
     rows.sort(
         key=lambda row: (row["cpu_ns_per_request"] is None, (row["cpu_ns_per_request"] or {}).get("value", 0))
     )
-    return {"floor": floor, "rows": rows}
+    return {"floor": floor, "rows": rows, "steps": []}
+
+
+def _steps(rungs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each rung of a ladder gains over the one below it, by goodput: the CPU of services is not in their CPU."""
+    found = []
+    for below, rung in pairwise(each for each in rungs if not each["name"].endswith(AGAIN)):
+        gain = ratio(blocks_of(rung, "requests_per_second"), blocks_of(below, "requests_per_second"))
+        if gain is None:
+            continue
+        limits = f"95 % interval {gain.low:.2f} to {gain.high:.2f}"
+        if gain.low <= 1 <= gain.high:
+            found.append(f"{rung['name']}: no gain over {below['name']} that can be told ({limits}).")
+        else:
+            found.append(f"{rung['name']}: {gain.value:.2f} times the goodput of {below['name']} ({limits}).")
+    return found
 
 
 def blocks_of(contender: Mapping[str, Any], key: str) -> Blocks:
@@ -88,6 +107,9 @@ def _row(contender: Mapping[str, Any], base: Mapping[str, Any] | None, floor: fl
         "p50_us": _latency(rounds, "p50"),
         "p99_us": _latency(rounds, "p99"),
         "errors": sum(each["errors"] for each in rounds),
+        "first_error": next(
+            (each["load"]["first_error"] for each in rounds if each["load"].get("first_error")), None
+        ),
         "memory_kb": contender["memory_kb"],
         "rounds": len(rounds),
         "flags": dict(Counter(mark for each in rounds for mark in each["flags"])),

@@ -72,6 +72,10 @@ def fastpysgi(interface: str) -> Hosting:
     return words
 
 
+#: gunicorn dropped eventlet with 26.0, and 25.3's eventlet workers outlive their master on 3.13.
+EVENTLET = Environment(
+    "gunicorn-eventlet", ("gunicorn==25.3.0", "eventlet", "flask", "flask-redis"), python="3.12"
+)
 UVICORN = Package("uvicorn")
 HTTPTOOLS = Package("httptools")
 UVLOOP = Package("uvloop")
@@ -144,5 +148,20 @@ CONTENDERS = [
         "gunicorn, gevent worker",
         {"wsgi": gunicorn("gevent")},
         (GUNICORN, Package("gevent"), Package("packaging")),
+    ),
+    Contender(
+        "gunicorn-eventlet",
+        "gunicorn 25.3, eventlet worker, on Python 3.12",
+        {"wsgi": gunicorn("eventlet")},
+        (GUNICORN,),
+        EVENTLET,
+        only=("flask-redis", "flask-hello", "http-hello"),
+    ),
+    Contender(
+        "gunicorn-tornado",
+        "gunicorn, tornado worker",
+        {"wsgi": gunicorn("tornado")},
+        (GUNICORN, Package("tornado")),
+        only=("flask-redis", "flask-hello", "http-hello"),
     ),
 ]
