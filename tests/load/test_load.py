@@ -111,6 +111,12 @@ def test_http_over_a_unix_socket(serve: Serve, answers: Any, load: Load, tmp_pat
         assert result["requests"] > 5 and not any(result["errors"].values())
 
 
+def test_a_name_with_several_addresses_is_tried(web: str, load: Load) -> None:
+    # localhost may be ::1 first, and the server listens on 127.0.0.1 alone.
+    result = load(web.replace("127.0.0.1", "localhost") + "/", "-c", "2", "-d", "0.2")
+    assert result["requests"] > 5 and not any(result["errors"].values())
+
+
 def test_lengths_that_differ_are_errors_unless_allowed(web: str, load: Load) -> None:
     result = load(f"{web}/counter", "-c", "1", "-d", "0.3")
     assert result["errors"]["body"] > 0

@@ -122,6 +122,17 @@ def test_a_goal_out_of_reach_is_said_so() -> None:
     assert found["rate"] is None and len(server.asked) <= 25
 
 
+def test_an_interrupted_search_says_so() -> None:
+    server = Server(10_000)
+
+    def load(rate: float | None) -> dict[str, Any]:
+        return server.load(rate) | {"interrupted": len(server.asked) == 3}
+
+    found = find_rate(load, 20_000, lambda line: None)
+    assert found["interrupted"] and len(server.asked) == 3
+    assert found["search"]["rate"] == pytest.approx(9_000)
+
+
 def test_a_search_runs_real_loads(web: str, headrace: list[str]) -> None:
     words = [
         *headrace,

@@ -9,6 +9,8 @@
 mod account;
 mod clock;
 mod connection;
+#[cfg(test)]
+mod cuts;
 mod echo;
 mod expectation;
 mod http;

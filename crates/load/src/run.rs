@@ -1,13 +1,13 @@
 //! A run: threads that load, and one that opens their window and keeps the server's account.
 
 use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use headrace_engine::socket;
 use socket2::SockAddr;
 
 use crate::account::{self, Account};
@@ -56,6 +56,8 @@ enum Speech {
 
 /// How often the server's accounts are looked at, so that children that come and go are counted.
 const SAMPLE: u64 = 100_000_000;
+/// How long one of several addresses may take to show whether it takes a connection.
+const PROBE: Duration = Duration::from_secs(1);
 /// From the moment all threads are ready to the first request, so that all begin together.
 const NOTICE: u64 = 2_000_000;
 
@@ -134,11 +136,24 @@ impl Run {
 
 fn resolve(endpoint: &Endpoint) -> Result<SockAddr, PlanError> {
     match endpoint {
-        Endpoint::Tcp(host_and_port) => match socket::resolve(host_and_port) {
-            Ok(address) => Ok(address.into()),
+        Endpoint::Tcp(host_and_port) => match host_and_port.to_socket_addrs() {
+            Ok(found) => match reachable(found.collect()) {
+                Some(address) => Ok(address.into()),
+                None => refuse(format!("the host of {host_and_port} has no address")),
+            },
             Err(error) => refuse(format!("cannot find the host of {host_and_port}: {error}")),
         },
         Endpoint::Unix(path) => unix_address(path),
+    }
+}
+
+/// The first of a name's addresses that takes a connection, or just the first: `localhost` is often both ::1
+/// and 127.0.0.1, and a server listens on one of them. A single address is not tried.
+fn reachable(addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
+    let takes = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
+    match addresses.as_slice() {
+        [_, _, ..] => addresses.iter().find(takes).or(addresses.first()).copied(),
+        _ => addresses.first().copied(),
     }
 }
 

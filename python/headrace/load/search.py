@@ -66,6 +66,7 @@ def find_rate(
     ):
         result, trial = decide(load, rate, goal_us, trials, tell)
         if result["interrupted"]:
+            best = best | {"interrupted": True}
             break
         if trial.kept:
             low, found, best = rate, rate, result
