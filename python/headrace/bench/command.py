@@ -6,21 +6,25 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import compare, registry, report_html, report_terminal
+from headrace.bench import compare, registry, report_html, report_terminal, sources
+from headrace.bench.curves import measure_latency, measure_sweeps
 from headrace.bench.environments import cache_folder, folder_of, make, missing, versions_in
 from headrace.bench.model import Environment, Scenario, Service
 from headrace.bench.process import Processes
 from headrace.bench.provision import Missing, Provision, lacking
 from headrace.bench.rounds import Settings
-from headrace.bench.run import Plan, check_names, read, run_all
+from headrace.bench.run import Plan, check_names, measure_rounds, read, run_all
 from headrace.cli import UsageError
 
 #: ``--quick``: enough to see that all works, and differences of tens of percent.
 QUICK = Settings(rounds=2, seconds=0.3, restart_every=2, warmup_step=0.2, warmup_limit=0.4)
+
+#: What each measuring command does with a case.
+MEASURES = {"run": measure_rounds, "latency": measure_latency, "sweep": measure_sweeps}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +33,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="list scenarios, contenders, and what is missing")
     listing.add_argument("name", nargs="?", help="a scenario: list only its contenders")
     run_parser = actions.add_parser("run", help="measure scenarios")
-    add = run_parser.add_argument
+    measuring(run_parser)
+    latency = actions.add_parser("latency", help="measure latency at equal offered load, open loop")
+    measuring(latency)
+    sweep = actions.add_parser(
+        "sweep", help="vary connections or pool sizes; find the knee and what fails beyond"
+    )
+    measuring(sweep)
+    service_parser = actions.add_parser("services", help="say which services are there")
+    service_parser.add_argument("what", choices=("check",), help="check: start each, ask it, stop it")
+    comparing = actions.add_parser("compare", help="say what changed between two runs, for CI")
+    comparing.add_argument("old", metavar="OLD.json")
+    comparing.add_argument("new", metavar="NEW.json")
+    comparing.add_argument(
+        "--fail-above", metavar="SHARE", help="exit 1 when CPU rose by more, beyond doubt: 5%%"
+    )
+    source_parser = actions.add_parser("sources", help="each published figure beside what was measured here")
+    source_parser.add_argument("files", nargs="*", metavar="RUN.json", help="runs to take figures from")
+    showing = actions.add_parser("report", help="show a run that was written as JSON")
+    showing.add_argument("file", metavar="RUN.json")
+    showing.add_argument("--html", metavar="FILE", help="write the page in place of the table")
+    setting = actions.add_parser("setup", help="make the environments of rivals that need their own")
+    setting.add_argument(
+        "names", nargs="*", metavar="NAME", help="environments; by default all that are missing"
+    )
+    setting.add_argument("--yes", action="store_true", help="install without asking")
+
+
+def measuring(parser: argparse.ArgumentParser) -> None:
+    """Add the options that all measuring commands have."""
+    add = parser.add_argument
     add("names", nargs="+", metavar="NAME", help="scenarios; all for every one")
     add("--contenders", metavar="A,B", default="", help="only these contenders")
     add("--cases", metavar="A,B", default="", help="only these cases of the scenarios")
@@ -41,22 +74,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--quick", action="store_true", help="short rounds: to see that it works")
     add("--json", metavar="FILE", help="write raw rounds, histograms and environment")
     add("--html", metavar="FILE", help="write one page with charts that needs no network")
-    service_parser = actions.add_parser("services", help="say which services are there")
-    service_parser.add_argument("what", choices=("check",), help="check: start each, ask it, stop it")
-    comparing = actions.add_parser("compare", help="say what changed between two runs, for CI")
-    comparing.add_argument("old", metavar="OLD.json")
-    comparing.add_argument("new", metavar="NEW.json")
-    comparing.add_argument(
-        "--fail-above", metavar="SHARE", help="exit 1 when CPU rose by more, beyond doubt: 5%%"
-    )
-    showing = actions.add_parser("report", help="show a run that was written as JSON")
-    showing.add_argument("file", metavar="RUN.json")
-    showing.add_argument("--html", metavar="FILE", help="write the page in place of the table")
-    setting = actions.add_parser("setup", help="make the environments of rivals that need their own")
-    setting.add_argument(
-        "names", nargs="*", metavar="NAME", help="environments; by default all that are missing"
-    )
-    setting.add_argument("--yes", action="store_true", help="install without asking")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,10 +85,13 @@ def run(args: argparse.Namespace) -> int:
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "list": list_all,
         "run": run_scenarios,
+        "latency": run_scenarios,
+        "sweep": run_scenarios,
         "compare": compare_runs,
         "report": show,
         "setup": set_up,
         "services": check_services,
+        "sources": list_sources,
     }
     return actions[args.action](args)
 
@@ -103,20 +123,24 @@ def run_scenarios(args: argparse.Namespace) -> int:
     progress = report_terminal.Progress()
     try:
         pairs = [(scenario, settings) for scenario in chosen]
-        plan = Plan(words(args.contenders), cases, args.baseline)
+        plan = Plan(words(args.contenders), cases, args.baseline, MEASURES[args.action])
         found = run_all(pairs, plan, progress)
     finally:
         progress.clear()
     print(report_terminal.text(found))
     write(found, args.json)
     write_page(found, args.html)
-    measured = any(
-        row["cpu_ns_per_request"]
-        for scenario in found["scenarios"]
-        for case in scenario["cases"]
-        for row in case["summary"]["rows"]
+    return 0 if has_figures(found) else 1
+
+
+def has_figures(document: Mapping[str, Any]) -> bool:
+    """Whether anything could be measured."""
+    cases = [case for scenario in document["scenarios"] for case in scenario["cases"]]
+    rows = any(row["cpu_ns_per_request"] for case in cases for row in case["summary"]["rows"])
+    swept = any(
+        line["points"] for case in cases for sweep in case.get("sweeps", ()) for line in sweep["lines"]
     )
-    return 0 if measured else 1
+    return rows or swept
 
 
 def compare_runs(args: argparse.Namespace) -> int:
@@ -133,6 +157,14 @@ def compare_runs(args: argparse.Namespace) -> int:
     bad = compare.failing(found, above)
     print(f"{len(bad)} of {len(found)} rose by more than {above:.1%} beyond doubt")
     return 1 if bad else 0
+
+
+def list_sources(args: argparse.Namespace) -> int:
+    """``bench sources``: the published figures, and ours beside them."""
+    documents = [read(file) for file in args.files]
+    for line in sources.lines(documents):
+        print(line)
+    return 0
 
 
 def show(args: argparse.Namespace) -> int:

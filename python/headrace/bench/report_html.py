@@ -77,7 +77,7 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
             yield f'<li class="{kind}">{escape(row["verdict"]["sentence"])}</li>'
     yield "</ul>"
     for row in summary["rows"]:
-        if row["status"] == "measured" and row["cpu_ns_per_request"] is None:
+        if row["status"] == "measured" and row["rounds"] and row["cpu_ns_per_request"] is None:
             why = f": {row['first_error']}" if row["first_error"] else ""
             said = (
                 f"{row['name']}: not one good answer in {row['rounds']} rounds, {row['errors']} errors{why}"

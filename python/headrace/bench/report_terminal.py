@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+#: Percentiles shown of open-loop latencies.
+LATENCIES = ("p50", "p99", "p99.9")
+
 
 def text(document: Mapping[str, Any]) -> str:
     """The whole report."""
@@ -66,8 +69,9 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
     for row in summary["rows"]:
         if row["verdict"]:
             yield f"  {row['verdict']['sentence']}"
+    yield from _more(case)
     for row in summary["rows"]:
-        if row["status"] == "measured" and row["cpu_ns_per_request"] is None:
+        if row["status"] == "measured" and row["rounds"] and row["cpu_ns_per_request"] is None:
             yield (
                 f"  {row['name']}: not one good answer in {row['rounds']} rounds, {row['errors']} errors"
                 + (f": {row['first_error']}" if row["first_error"] else "")
@@ -75,6 +79,28 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
         if row["status"] == "failed":
             yield f"  {row['name']} failed: {row['reason']}"
             yield from (f"    | {line}" for line in row["log"].splitlines())
+
+
+def _more(case: Mapping[str, Any]) -> Iterator[str]:
+    """Latency against load and sweeps, where they were measured."""
+    for line in case.get("latency", ()):
+        yield f"  {line['name']}: capacity {line['capacity']:,.0f}/s; latency from when each request was due:"
+        for point in [*line["points"], *([line["common"]] if "common" in line else [])]:
+            share = f"{point['share']:.0%} of it" if point["share"] else "common rate"
+            shown = "   ".join(
+                f"{name} {point[name] / 1000:,.2f} ms" for name in LATENCIES if point[name] is not None
+            )
+            late = (
+                f"   only {point['answered']:,.0f}/s answered: no latency to compare" if point["late"] else ""
+            )
+            yield f"    {share:>12} {point['offered']:>9,.0f}/s   {shown}{late}"
+    for sweep in case.get("sweeps", ()):
+        for line in sweep["lines"]:
+            shown = "   ".join(
+                f"{each['value']}: {each['requests_per_second']:,.0f}/s" for each in line["points"]
+            )
+            yield f"  {line['name']}, {sweep['parameter']}   {shown}"
+            yield from (f"    {sentence}" for sentence in line["sentences"])
 
 
 def _marks(row: Mapping[str, Any]) -> str:

@@ -97,9 +97,9 @@ class Bench:
         self, processes: Processes, settings: Settings, services: Mapping[str, str], progress: Progress
     ) -> None:
         self._processes = processes
-        self._settings = settings
+        self.settings = settings
         self._services = services
-        self._progress = progress
+        self.progress = progress
         self._cores = machine.Cores()
         self._loads = processes.folder("loads")
         # Not for secrets: the order can be repeated by its seed.
@@ -112,7 +112,7 @@ class Bench:
         self._cores = machine.cores() if scenario.pinned else machine.Cores()
         entries = [Entry(contender.name, contender) for contender in contenders]
         entries += [Entry(c.name + AGAIN, c) for c in contenders if c.name == baseline]
-        settings = self._settings
+        settings = self.settings
         done = 0
         block = 0
         while done < settings.rounds and any(entry.status == "measured" for entry in entries):
@@ -129,10 +129,10 @@ class Bench:
         live: dict[str, tuple[Entry, Running | None, Endpoint]] = {}
         try:
             for entry in self._shuffled([e for e in entries if e.status == "measured"]):
-                self._progress(f"{scenario.name} {case.name}: starting {entry.label}")
+                self.progress(f"{scenario.name} {case.name}: starting {entry.label}")
                 try:
                     live[entry.label] = (entry, *self.launch(scenario, case, entry))
-                    self._warm_up(scenario, case, block, *live[entry.label])
+                    self.warm_up(scenario, case, block, *live[entry.label])
                 except StartFailure as error:
                     entry.fail(str(error), error.log)
                 except (WrongAnswer, load.LoadFailure, OSError) as error:
@@ -142,7 +142,7 @@ class Bench:
                 for entry, running, endpoint in self._shuffled(list(live.values())):
                     if entry.status != "measured":
                         continue
-                    self._progress(f"{scenario.name} {case.name}: round {number + 1}, {entry.label}")
+                    self.progress(f"{scenario.name} {case.name}: round {number + 1}, {entry.label}")
                     self._round(scenario, case, block, number, entry, running, endpoint)
             for entry, running, endpoint in live.values():
                 if entry.status == "measured" and running is not None:
@@ -221,7 +221,11 @@ class Bench:
         apps = {"PYTHONPATH": str(PROGRAMS / "apps")}
         return {**apps, **urls, **case.variables, **contender.variables}
 
-    def _warm_up(
+    def stop(self, running: Running) -> None:
+        """Stop a contender's process."""
+        self._processes.stop(running)
+
+    def warm_up(
         self,
         scenario: Scenario,
         case: Case,
@@ -234,9 +238,9 @@ class Bench:
         if running is None:
             return
         steps: list[float] = []
-        limit = self._settings.warmup_limit
-        while not steady(steps) and len(steps) * self._settings.warmup_step < limit:
-            result = self.measure(scenario, case, entry, running, endpoint, self._settings.warmup_step)
+        limit = self.settings.warmup_limit
+        while not steady(steps) and len(steps) * self.settings.warmup_step < limit:
+            result = self.measure(scenario, case, entry, running, endpoint, self.settings.warmup_step)
             steps.append(_cpu_per_request(result["load"]) or 0.0)
         entry.warmups.append({"block": block, "steady": steady(steps), "cpu_ns_per_request": steps})
 
@@ -252,7 +256,7 @@ class Bench:
     ) -> None:
         """One measurement, kept with its marks."""
         try:
-            found = self.measure(scenario, case, entry, running, endpoint, self._settings.seconds)
+            found = self.measure(scenario, case, entry, running, endpoint, self.settings.seconds)
         except load.LoadFailure as error:
             entry.fail(str(error), self._log_of((entry, running, endpoint)))
             return

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ from tornado.httpserver import HTTPServer
 #: Rows of the table.
 ROWS = 1000
 CREATE = "CREATE TABLE IF NOT EXISTS bench_users (id INT PRIMARY KEY, name VARCHAR(40), email VARCHAR(80))"
+#: Errors that were logged already: one line each says what a database refuses.
+TOLD: set[str] = set()
 Read = Callable[[int], Awaitable[tuple[Any, ...]]]
 
 
@@ -151,8 +154,12 @@ class User(web.RequestHandler):
         try:
             found = await self.read(int(number))
         except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if said not in TOLD:
+                TOLD.add(said)
+                print(said, file=sys.stderr, flush=True)
             self.set_status(503)
-            self.write({"error": f"{type(error).__name__}: {error}"})
+            self.write({"error": said})
             return
         self.set_header("Content-Type", "application/json")
         self.write(json.dumps(dict(zip(("id", "name", "email"), found, strict=True))))
