@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import compare, registry, report_html, report_terminal, sources
+from headrace.bench import app, compare, registry, report_html, report_terminal, sources
 from headrace.bench.curves import measure_latency, measure_sweeps
 from headrace.bench.environments import cache_folder, folder_of, make, missing, versions_in
 from headrace.bench.model import Environment, Scenario, Service
@@ -40,6 +40,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "sweep", help="vary connections or pool sizes; find the knee and what fails beyond"
     )
     measuring(sweep)
+    app_parser = actions.add_parser("app", help="your application on every server that can host it")
+    app_parser.add_argument("app", metavar="MODULE:ATTR", help="the application")
+    app_parser.add_argument("--path", default="/", metavar="/X", help="the path to ask for (/)")
+    app_parser.add_argument(
+        "--against", default="", metavar="A,B", help="servers, such as granian,gunicorn:gevent"
+    )
+    app_parser.add_argument("--app-dir", default=".", metavar="DIR", help="folder that it is loaded from (.)")
+    app_parser.add_argument("-c", "--connections", type=int, default=64, metavar="N", help="connections (64)")
+    amounts(app_parser)
     service_parser = actions.add_parser("services", help="say which services are there")
     service_parser.add_argument("what", choices=("check",), help="check: start each, ask it, stop it")
     comparing = actions.add_parser("compare", help="say what changed between two runs, for CI")
@@ -66,6 +75,12 @@ def measuring(parser: argparse.ArgumentParser) -> None:
     add("names", nargs="+", metavar="NAME", help="scenarios; all for every one")
     add("--contenders", metavar="A,B", default="", help="only these contenders")
     add("--cases", metavar="A,B", default="", help="only these cases of the scenarios")
+    amounts(parser)
+
+
+def amounts(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how much is measured, and where it is written."""
+    add = parser.add_argument
     add("--baseline", metavar="NAME", help="compare with this contender (the scenario has its own default)")
     add("--rounds", type=int, metavar="N", help="measurements of each contender (8)")
     add("--seconds", type=float, metavar="S", help="seconds of a measurement (1)")
@@ -91,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
         "report": show,
         "setup": set_up,
         "services": check_services,
+        "app": run_app,
         "sources": list_sources,
     }
     return actions[args.action](args)
@@ -244,6 +260,42 @@ def check_services(args: argparse.Namespace) -> int:
                 failed += 1
                 print(f"{name:<12}{error}")
     return 1 if failed else 0
+
+
+def run_app(args: argparse.Namespace) -> int:
+    """``bench app``: the user's application on every server, and where its time goes."""
+    folder = Path(args.app_dir).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"{args.app_dir} is not a folder")
+    if not args.path.startswith("/") or any(character in args.path for character in " {}"):
+        raise UsageError("--path begins with / and has no blanks or braces")
+    if args.connections < 1:
+        raise UsageError("--connections must be 1 or more")
+    kind = app.inspect(args.app, folder)
+    chosen = app.scenarios(args.app, kind, args.path, args.connections, folder)
+    names = app.against(words(args.against), chosen[0])
+    if args.baseline is not None and args.baseline not in names:
+        names.append(args.baseline)
+    check_names(chosen[:1], names)
+    for path in (args.json, args.html):
+        writable(path)
+    settings = settings_of(args)
+    progress = report_terminal.Progress()
+    try:
+        plan = Plan(names, baseline=args.baseline)
+        found = run_all([(scenario, settings) for scenario in chosen], plan, progress)
+    finally:
+        progress.clear()
+    found["where_time_goes"] = list(app.where_time_goes(found))
+    found["gains"] = list(app.gains(found))
+    print(
+        f"{args.app}: {kind['interface'].upper()}" + (f", {kind['framework']}" if kind["framework"] else "")
+    )
+    print(report_terminal.text(found))
+    print("\n".join(["", *found["where_time_goes"], *found["gains"]]))
+    write(found, args.json)
+    write_page(found, args.html)
+    return 0 if has_figures(found) else 1
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

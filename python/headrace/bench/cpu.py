@@ -19,14 +19,29 @@ class CpuTime:
     :param ns: nanoseconds on a CPU.
     :param wait_ns: nanoseconds ready to run, waiting for a CPU.
     :param processes: how many processes there are.
+    :param user_ticks: its user time in ticks: good for shares of a second and more, too coarse for less.
+    :param system_ticks: its system time in ticks.
     """
 
     ns: int = 0
     wait_ns: int = 0
     processes: int = 0
+    user_ticks: int = 0
+    system_ticks: int = 0
 
     def __sub__(self, before: CpuTime) -> CpuTime:
-        return CpuTime(self.ns - before.ns, self.wait_ns - before.wait_ns, self.processes)
+        return CpuTime(
+            self.ns - before.ns,
+            self.wait_ns - before.wait_ns,
+            self.processes,
+            self.user_ticks - before.user_ticks,
+            self.system_ticks - before.system_ticks,
+        )
+
+    @property
+    def system_share(self) -> float:
+        """The kernel's share, from 0 to 1."""
+        return self.system_ticks / max(self.user_ticks + self.system_ticks, 1)
 
 
 def tree(pid: int) -> list[int]:
@@ -48,9 +63,16 @@ def tree(pid: int) -> list[int]:
 
 def cpu_time(pid: int) -> CpuTime:
     """What the tree under a process has used until now; processes that have ended are not in it."""
-    ns = wait = 0
+    ns = wait = user = system = 0
     pids = tree(pid)
     for each in pids:
+        try:
+            # Fields 14 and 15, counted from the state, which follows the name in its parentheses.
+            fields = (PROC / str(each) / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        user += int(fields[11])
+        system += int(fields[12])
         for task in _tasks(each):
             try:
                 on_cpu, waiting, _slices = (task / "schedstat").read_text().split()
@@ -58,7 +80,7 @@ def cpu_time(pid: int) -> CpuTime:
                 continue
             ns += int(on_cpu)
             wait += int(waiting)
-    return CpuTime(ns, wait, len(pids))
+    return CpuTime(ns, wait, len(pids), user, system)
 
 
 def memory_kb(pid: int) -> int:

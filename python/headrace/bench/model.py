@@ -177,6 +177,7 @@ class Case:
     :param options: more options of the load generator.
     :param variables: environment variables that tell the server about this case.
     :param body: what is posted, when it is not only so many bytes of text.
+    :param folder: where the contender is started, when not in a temporary folder: a user's application.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Case:
     options: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ def _body(document: Mapping[str, Any], title: str) -> Iterator[str]:
         for absent in scenario["missing"]:
             yield f'<p class="soft">Left out: {escape(absent["name"])} (<code>{escape(absent["install"])}</code>)</p>'
         yield "</section>"
+    for sentence in (*document.get("where_time_goes", ()), *document.get("gains", ())):
+        yield f"<p>{escape(sentence)}</p>"
     for each in document["left_out"]:
         yield f'<p class="soft">Left out: {escape(each["name"])}: {escape(each["reason"])}</p>'
     yield from _environment(document)

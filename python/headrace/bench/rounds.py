@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import time
@@ -171,7 +172,7 @@ class Bench:
             contender.name,
             entry.command,
             variables=self._variables(case, contender),
-            folder=folder,
+            folder=case.folder or folder,
             cores=self._cores.server,
         )
         try:
@@ -218,7 +219,9 @@ class Bench:
     def _variables(self, case: Case, contender: Contender) -> dict[str, str]:
         """The environment variables of a contender's process."""
         urls = {f"BENCH_{name.upper()}_URL": url for name, url in self._services.items()}
-        apps = {"PYTHONPATH": str(PROGRAMS / "apps")}
+        own = [str(case.folder)] if case.folder else []
+        theirs = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and case.folder]
+        apps = {"PYTHONPATH": os.pathsep.join([*own, *theirs, str(PROGRAMS / "apps")])}
         return {**apps, **urls, **case.variables, **contender.variables}
 
     def stop(self, running: Running) -> None:
@@ -317,6 +320,7 @@ class Bench:
             "requests_per_second": result["requests_per_second"],
             "errors": sum(result["errors"].values()),
             "wait_share": wait_share,
+            "system_share": used.system_share,
             **disturbed,
         }
         return {**found, "flags": flags(found, result), "load": result}

@@ -16,6 +16,12 @@ class Item(BaseModel):
     tags: list[str] = []
 
 
+@app.get("/hello")
+async def hello() -> dict[str, str]:
+    """Hello."""
+    return {"message": "hello"}
+
+
 @app.post("/items/{item_id}")
 async def post_item(item_id: int, item: Item, q: str | None = None) -> dict[str, Any]:
     """The item with its number."""

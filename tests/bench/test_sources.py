@@ -1,0 +1,76 @@
+"""The sources: every published figure has its counterpart, and measured ones are shown in the same terms."""
+
+from __future__ import annotations
+
+from headrace.bench import registry, sources
+
+
+def test_every_published_figure_has_a_counterpart_that_exists():
+    published = sources.rows()
+    assert len(published) == 99
+    scenarios = registry.scenarios()
+    for row in published:
+        stands = sources.counterpart(row)
+        scenario = scenarios[stands.scenario]
+        able = {contender.name for contender in registry.hosts_of(scenario)}
+        assert set(stands.contenders) <= able, (row, set(stands.contenders) - able)
+        assert stands.case in ("", *(case.name for case in scenario.cases)), row
+
+
+def measured(scenario: str, case: str, rates: dict[str, float]) -> dict:
+    """A document with one round of each contender."""
+    contenders = []
+    for name, rate in rates.items():
+        load = {
+            "requests": int(rate),
+            "requests_per_second": rate,
+            "bytes_in": int(rate) * 200,
+            "errors": dict.fromkeys(("connect", "read", "write", "timeout", "status", "body", "protocol"), 0),
+            "latency_us": dict.fromkeys(("min", "mean", "stdev", "p50", "p99", "max"), 1500.0),
+            "server": {"cpu_ns_per_request": 1e9 / rate},
+        }
+        contenders.append({"name": name, "rounds": [{"load": load}]})
+    return {
+        "scenarios": [
+            {"name": scenario, "cases": [{"name": case, "connections": 100, "contenders": contenders}]}
+        ]
+    }
+
+
+def line_after(text: list[str], part: str) -> str:
+    """The line that follows the one with a part."""
+    return text[next(i for i, line in enumerate(text) if part in line) + 1]
+
+
+def test_without_runs_each_row_says_what_measures_it():
+    text = list(sources.lines([]))
+    assert sum("published:" in line for line in text) == 99
+    assert "headrace bench run tornado-hello --contenders tornado-uvloop" in line_after(
+        text, "tornado-uvloop rps"
+    )
+
+
+def test_every_metric_of_a_measured_row_is_shown_in_its_own_terms():
+    runs = [
+        measured("tornado-hello", "hello", {"tornado-asyncio": 8000.0, "tornado-uvloop": 9000.0}),
+        measured(
+            "flask-redis",
+            "INCR, GET",
+            {f"gunicorn-{kind}": 2000.0 for kind in ("sync", "tornado", "eventlet", "gevent")},
+        ),
+        measured("broadcast-api", "ladder", dict.fromkeys(sources.LADDER, 500.0)),
+        measured("redis", "GET, no such key", dict.fromkeys(sources.REDIS, 50_000.0)),
+    ]
+    text = list(sources.lines(runs))
+    assert "9,000 req/s" in line_after(text, "tornado-uvloop rps 1781.98")
+    # 10,000 requests at 9,000 a second; 100 connections share the rate.
+    assert "1.111 s" in line_after(text, "tornado-uvloop time_taken")
+    assert "11.111/0.111 ms" in line_after(text, "tornado-uvloop time_per_request_mean/across")
+    assert "1,758 KB/s" in line_after(text, "tornado-uvloop transfer_rate")
+    assert "0/0/0/0" in line_after(text, "tornado-uvloop errors_connect")
+    assert "1.00 times" in line_after(text, "asyncio vs gevent")
+    assert "2,000 req/s" in line_after(text, "sync time/complete/failed/rps")
+    for source in ("3", "4", "5"):
+        rows = [line for line in text if line.startswith(f"source {source}")]
+        assert rows
+    assert not any("not measured" in line for line in text if "flask-redis" in line)
