@@ -12,6 +12,10 @@ need() {
   "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
+need openssl command -v openssl
+need postgresql test -d /usr/lib/postgresql
+need redis-server command -v redis-server
+need util-linux command -v setpriv
 # CPython's own asyncio tests, which Debian keeps in a package of their own; other builds have them.
 python=$(tools/find_python.sh)
 if [[ $python == /usr/bin/* ]]; then
