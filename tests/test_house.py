@@ -262,3 +262,9 @@ def test_the_architecture_says_why_each_library_is_there() -> None:
     libraries = {name for name in manifest["workspace"]["dependencies"] if not name.startswith("headrace-")}
     reasons = set(re.findall(r"^\| `([^`]+)` \| [^|]{10,} \|$", (ROOT / "ARCHITECTURE.md").read_text(), re.M))
     assert libraries <= reasons, f"ARCHITECTURE.md says nothing of {sorted(libraries - reasons)}"
+
+
+def test_the_index_of_the_documents_is_whole() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages == set(re.findall(r"\]\(([^/)]+\.md)\)", index))
