@@ -60,6 +60,14 @@ pub fn send_vectored(fd: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<Io> {
     ))
 }
 
+/// End the writing half: the peer reads what was sent, and then the end of the stream.
+///
+/// # Errors
+/// The socket is not connected any more.
+pub fn shut_down_write(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
+}
+
 /// Accept one connection, non-blocking and closed on exec; `None` when there is none.
 ///
 /// # Errors

@@ -1,0 +1,208 @@
+//! What waits to be written to one connection.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+
+use headrace_engine::socket::{self, Io};
+
+/// Bytes that somebody else owns and that stay as they are for as long as this lives.
+pub trait Payload {
+    /// The bytes; the same at each call.
+    fn bytes(&self) -> &[u8];
+}
+
+impl Payload for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Parts of one `sendmsg`; the kernel takes up to 1024, few are needed to fill a socket.
+const MAX_PARTS: usize = 16;
+
+/// A connection's unsent bytes: a buffer for heads and small bodies, behind it whole payloads.
+#[derive(Default)]
+pub(crate) struct Output {
+    /// Goes out first.
+    buffer: Vec<u8>,
+    /// So many bytes of `buffer`, or of the first payload once the buffer is out, are sent.
+    sent: usize,
+    /// From here on, `buffer` is a head that is held back until it is complete.
+    held: Option<usize>,
+    /// Go out after the buffer, in order.
+    payloads: VecDeque<Box<dyn Payload>>,
+    /// Bytes of all payloads.
+    payload_bytes: usize,
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output")
+            .field("pending", &self.pending())
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Output {
+    /// Bytes that can be sent now.
+    pub(crate) fn pending(&self) -> usize {
+        self.held.unwrap_or(self.buffer.len()) + self.payload_bytes - self.sent
+    }
+
+    /// Bytes that wait here, held ones included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.len() + self.payload_bytes == self.sent
+    }
+
+    /// Give the buffer room that is used again, when it has none.
+    pub(crate) fn lend(&mut self, spare: &mut Vec<Vec<u8>>) {
+        if self.buffer.capacity() == 0
+            && let Some(buffer) = spare.pop()
+        {
+            self.buffer = buffer;
+        }
+    }
+
+    /// Take the room back, once all is sent.
+    pub(crate) fn reclaim(&mut self, spare: &mut Vec<Vec<u8>>) {
+        if self.is_empty() && self.buffer.capacity() > 0 {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            self.sent = 0;
+            self.held = None;
+            if spare.len() < MAX_SPARE && buffer.capacity() <= MAX_SPARE_CAPACITY {
+                buffer.clear();
+                spare.push(buffer);
+            }
+        }
+    }
+
+    /// Add a head that is not complete yet; nothing of it is sent before [`Output::release`].
+    pub(crate) fn hold(&mut self, head: &[u8]) {
+        debug_assert!(self.payloads.is_empty(), "an answer begins only when the one before it is out");
+        self.held = Some(self.buffer.len());
+        self.buffer.extend_from_slice(head);
+    }
+
+    /// The held head is complete once `finish` has written to it.
+    pub(crate) fn release<T>(&mut self, finish: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.held = None;
+        finish(&mut self.buffer)
+    }
+
+    /// Drop the held head.
+    pub(crate) fn withdraw(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.buffer.truncate(held);
+        }
+    }
+
+    /// Room for framing and small bodies, in order behind what is there already.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        if self.payloads.is_empty() {
+            self.buffer.extend_from_slice(bytes);
+        } else {
+            self.push(Box::new(bytes.to_vec()));
+        }
+    }
+
+    /// Write with the buffer, when nothing is queued behind it.
+    pub(crate) fn append_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.payloads.is_empty() {
+            write(&mut self.buffer);
+        } else {
+            let mut bytes = Vec::new();
+            write(&mut bytes);
+            self.push(Box::new(bytes));
+        }
+    }
+
+    /// Queue a payload behind everything else.
+    pub(crate) fn push(&mut self, payload: Box<dyn Payload>) {
+        self.payload_bytes += payload.bytes().len();
+        self.payloads.push_back(payload);
+    }
+
+    /// Queue a payload of which the first `sent` bytes are out; everything before it is, too, unless that is none.
+    pub(crate) fn push_from(&mut self, payload: Box<dyn Payload>, sent: usize) {
+        debug_assert!(self.payloads.is_empty() && (sent == 0 || self.buffer.is_empty()));
+        self.push(payload);
+        self.advance(sent);
+    }
+
+    /// Whether something is queued behind the buffer.
+    pub(crate) fn has_payloads(&self) -> bool {
+        !self.payloads.is_empty()
+    }
+
+    /// Send what is pending with, behind it, `body`, in one system call. Returns how much of `body` went.
+    pub(crate) fn send_with(&mut self, fd: impl AsFd, body: &[u8]) -> io::Result<usize> {
+        debug_assert!(self.payloads.is_empty() && self.held.is_none());
+        let parts = [IoSlice::new(&self.buffer[self.sent..]), IoSlice::new(body)];
+        match socket::send_vectored(fd, &parts)? {
+            Io::WouldBlock => Ok(0),
+            Io::Done(sent) => {
+                let from_buffer = sent.min(self.buffer.len() - self.sent);
+                self.advance(from_buffer);
+                Ok(sent - from_buffer)
+            }
+        }
+    }
+
+    /// Send what the kernel takes. Returns whether nothing is pending any more.
+    pub(crate) fn flush(&mut self, fd: impl AsFd) -> io::Result<bool> {
+        let fd = fd.as_fd();
+        loop {
+            let pending = self.pending();
+            if pending == 0 {
+                return Ok(true);
+            }
+            let outcome = if self.payloads.is_empty() {
+                let end = self.held.unwrap_or(self.buffer.len());
+                socket::send(fd, &self.buffer[self.sent..end])?
+            } else {
+                let mut parts: [IoSlice<'_>; MAX_PARTS] = std::array::from_fn(|_| IoSlice::new(&[]));
+                let buffered = self.sent < self.buffer.len();
+                let mut skip = if buffered { 0 } else { self.sent - self.buffer.len() };
+                let mut count = 0;
+                if buffered {
+                    parts[0] = IoSlice::new(&self.buffer[self.sent..]);
+                    count = 1;
+                }
+                for payload in self.payloads.iter().take(MAX_PARTS - count) {
+                    parts[count] = IoSlice::new(&payload.bytes()[skip..]);
+                    skip = 0;
+                    count += 1;
+                }
+                socket::send_vectored(fd, &parts[..count])?
+            };
+            match outcome {
+                Io::WouldBlock => return Ok(false),
+                Io::Done(sent) => self.advance(sent),
+            }
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.sent += sent;
+        while let Some(first) = self.payloads.front() {
+            let length = first.bytes().len();
+            if self.sent < self.buffer.len() + length {
+                break;
+            }
+            self.sent -= length;
+            self.payload_bytes -= length;
+            self.payloads.pop_front();
+        }
+        if self.payloads.is_empty() && self.held.is_none() && self.sent == self.buffer.len() {
+            self.buffer.clear();
+            self.sent = 0;
+        }
+    }
+}
+
+/// Buffers kept for the next answer, and the largest that is worth keeping.
+const MAX_SPARE: usize = 64;
+const MAX_SPARE_CAPACITY: usize = 64 * 1024;
