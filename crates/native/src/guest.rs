@@ -25,7 +25,6 @@ pub(crate) trait Guest {
 }
 
 /// A guest's place on a loop: what it needs to register descriptors.
-#[allow(dead_code, reason = "the server lands beside this")]
 #[derive(Clone)]
 pub(crate) struct Seat {
     /// The loop's poller.

@@ -4,6 +4,7 @@ mod build;
 mod eventloop;
 mod ffi;
 mod guest;
+mod http;
 mod load;
 
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         build::add_to(module)?;
+        http::add_to(module)?;
         load::add_to(module)?;
         eventloop::add_to(module)
     }

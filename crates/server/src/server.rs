@@ -464,6 +464,22 @@ impl Server {
         true
     }
 
+    /// Whether more of the answer waits for the client than should.
+    #[must_use]
+    pub fn is_full(&self, id: ExchangeId) -> bool {
+        let mut core = self.core.borrow_mut();
+        core.in_exchange(id).is_some_and(|connection| {
+            connection.exchange.wants_writable |= connection.output.pending() > HIGH_WATER / 2;
+            connection.exchange.wants_writable
+        })
+    }
+
+    /// Whether something was put off that [`Server::expire`] is to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.core.borrow().todo.is_empty()
+    }
+
     /// Whether the exchange goes on: its client is there, and its answer not complete.
     #[must_use]
     pub fn is_open(&self, id: ExchangeId) -> bool {

@@ -66,7 +66,6 @@ impl LoopCore {
         Ok(object.cast::<Self>()?)
     }
 
-    #[allow(dead_code, reason = "the server lands beside this")]
     /// Take a guest in: its events come to it straight from the run cycle from now on.
     ///
     /// At most 255 guests at a time. The guest must stay attached for as long as it has descriptors registered.
@@ -86,7 +85,6 @@ impl LoopCore {
         })
     }
 
-    #[allow(dead_code, reason = "the server lands beside this")]
     /// Let the guest of this seat go. Events of its that are still on their way are dropped.
     pub(crate) fn detach(&self, seat: &Seat) {
         let number = (seat.token_base >> GUEST_TOKEN_BITS) as usize;

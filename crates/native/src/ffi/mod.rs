@@ -16,6 +16,7 @@ mod guarded;
 pub(crate) mod handle;
 pub(crate) mod operation;
 pub(crate) mod slot;
+pub(crate) mod unary;
 pub(crate) mod wait;
 
 pub(crate) use guarded::Guarded;

@@ -1,0 +1,186 @@
+//! What the application's side shares: the server, the loop, and who waits for what.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use headrace_engine::{Readiness, Token};
+use headrace_server::http1::RequestHead;
+use headrace_server::{App, ConnectionInfo, ExchangeId, Server};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::asgi::Asgi;
+use super::awaitable::Done;
+use super::exchange::Exchange;
+use super::wsgi::Wsgi;
+
+/// The interface that the application speaks.
+pub(crate) enum Application {
+    Asgi(Asgi),
+    Wsgi(Wsgi),
+}
+
+/// A server and its application.
+pub(crate) struct Host {
+    pub(crate) server: Server,
+    pub(crate) application: Application,
+    pub(crate) event_loop: Py<PyAny>,
+    /// Room for one answer's head.
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    done: Py<Done>,
+    /// Exchanges with futures to be set.
+    waiting: RefCell<HashMap<ExchangeId, Py<Exchange>>>,
+    /// Called to have [`Host::expire`] run soon, where the loop does not ask for deadlines by itself.
+    pub(crate) nudge: Option<Py<PyAny>>,
+}
+
+impl Host {
+    pub(crate) fn new(
+        py: Python<'_>,
+        server: Server,
+        application: Application,
+        event_loop: Py<PyAny>,
+        nudge: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            server,
+            application,
+            event_loop,
+            scratch: RefCell::default(),
+            done: Py::new(py, Done)?,
+            waiting: RefCell::default(),
+            nudge,
+        })
+    }
+
+    pub(crate) fn done<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.done.bind(py).clone().into_any()
+    }
+
+    /// A new future that is among `futures` of the exchange until it is woken.
+    pub(crate) fn wait<'py>(
+        &self,
+        exchange: &Bound<'py, Exchange>,
+        futures: &RefCell<Vec<Py<PyAny>>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = exchange.py();
+        let future = self.event_loop.bind(py).call_method0(intern!(py, "create_future"))?;
+        futures.borrow_mut().push(future.clone().unbind());
+        self.waiting.borrow_mut().insert(exchange.get().id(), exchange.clone().unbind());
+        Ok(future)
+    }
+
+    /// The exchange, if somebody waits for it.
+    fn waiter<'py>(&self, py: Python<'py>, id: ExchangeId) -> Option<Bound<'py, Exchange>> {
+        self.waiting.borrow_mut().remove(&id).map(|exchange| exchange.into_bound(py))
+    }
+
+    /// After a call into the server from outside its own events: have what that left to do done soon.
+    pub(crate) fn settle(&self, py: Python<'_>) {
+        if let Some(nudge) = &self.nudge
+            && self.server.has_work()
+            && let Err(error) = nudge.bind(py).call0()
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    pub(crate) fn ready(self: &Rc<Self>, py: Python<'_>, token: Token, readiness: Readiness) {
+        self.server.ready(&Attached { py, host: self }, token, readiness, Instant::now());
+    }
+
+    pub(crate) fn expire(self: &Rc<Self>, py: Python<'_>, now: Instant) {
+        self.server.expire(&Attached { py, host: self }, now);
+    }
+
+    /// Raise `error` from the loop's run, as an exception of a callback that ends it does.
+    pub(crate) fn raise_in_loop(&self, py: Python<'_>, error: &PyErr) {
+        let raised = Bound::new(py, Raise { error: error.clone_ref(py) }).and_then(|raise| {
+            self.event_loop.bind(py).call_method1(intern!(py, "call_soon_threadsafe"), (raise,))
+        });
+        if let Err(error) = raised {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// Forget an exchange that is over.
+    pub(crate) fn forget(&self, exchange: &Bound<'_, Exchange>) {
+        if exchange.get().is_waited_for() {
+            self.waiting.borrow_mut().remove(&exchange.get().id());
+            exchange.get().wake_all(exchange.py());
+        }
+    }
+}
+
+/// A callback that raises.
+#[pyclass(frozen, module = "headrace._native", name = "_Raise")]
+struct Raise {
+    error: PyErr,
+}
+
+#[pymethods]
+impl Raise {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        Err(self.error.clone_ref(py))
+    }
+}
+
+/// The host with the interpreter attached: what the server calls.
+struct Attached<'a, 'py> {
+    py: Python<'py>,
+    host: &'a Rc<Host>,
+}
+
+impl App for Attached<'_, '_> {
+    fn request(&self, _: &Server, id: ExchangeId, head: &RequestHead<'_, '_>, from: &ConnectionInfo) {
+        match &self.host.application {
+            Application::Asgi(asgi) => asgi.request(self.py, self.host, id, head, from),
+            Application::Wsgi(wsgi) => wsgi.request(self.py, self.host, id, head, from),
+        }
+    }
+
+    fn body_ready(&self, _: &Server, id: ExchangeId) {
+        match &self.host.application {
+            Application::Asgi(_) => {
+                if let Some(exchange) = self.host.waiter(self.py, id) {
+                    exchange.get().wake_receivers(self.py);
+                    self.host.rewait(&exchange);
+                }
+            }
+            Application::Wsgi(wsgi) => wsgi.body_ready(self.py, self.host, id),
+        }
+    }
+
+    fn writable(&self, _: &Server, id: ExchangeId) {
+        match &self.host.application {
+            Application::Asgi(_) => {
+                if let Some(exchange) = self.host.waiter(self.py, id) {
+                    exchange.get().wake_all(self.py);
+                }
+            }
+            Application::Wsgi(wsgi) => wsgi.writable(self.py, self.host, id),
+        }
+    }
+
+    fn disconnected(&self, _: &Server, id: ExchangeId) {
+        match &self.host.application {
+            Application::Asgi(_) => {
+                if let Some(exchange) = self.host.waiter(self.py, id) {
+                    exchange.get().wake_all(self.py);
+                }
+            }
+            Application::Wsgi(wsgi) => wsgi.disconnected(self.py, id),
+        }
+    }
+}
+
+impl Host {
+    /// Keep an exchange that somebody still waits for, after others were woken.
+    fn rewait(&self, exchange: &Bound<'_, Exchange>) {
+        if exchange.get().is_waited_for() {
+            self.waiting.borrow_mut().insert(exchange.get().id(), exchange.clone().unbind());
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The server bound to Python: applications of ASGI and WSGI over `headrace_server`.
+
+mod asgi;
+mod awaitable;
+mod exchange;
+mod host;
+mod log;
+mod names;
+mod python;
+mod wsgi;
+
+use pyo3::prelude::*;
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("ClientDisconnected", module.py().get_type::<exchange::ClientDisconnected>())?;
+    module.add_class::<python::HttpServer>()
+}
