@@ -1,0 +1,1 @@
+"""The server: hosts ASGI and WSGI applications (``headrace serve``)."""

@@ -1,0 +1,161 @@
+"""One process that serves: the loop, the application, the native server, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from headrace._native import HttpServer
+from headrace.server import loading, templates
+from headrace.server.config import Config
+from headrace.server.lifespan import Lifespan
+
+logger = logging.getLogger("headrace.error")
+
+#: How often the end of the running requests is looked for while draining, in seconds.
+DRAIN_STEP = 0.02
+
+#: Seconds between the cancelling of requests that outlived the grace time and the closing of their connections.
+CANCEL_STEP = 0.5
+
+
+class Server:
+    """Serves one application on listening sockets, inside a running asyncio loop.
+
+    On a Headrace loop the native server is called straight from the loop; on any other the loop watches the
+    native poller's descriptor.
+
+    :param application: the application object.
+    :param sockets: listening sockets; they stay the caller's.
+    :param config: how to serve.
+    :param multiprocess: whether other processes serve the same application.
+    """
+
+    def __init__(
+        self,
+        application: Any,
+        sockets: Sequence[socket.socket],
+        config: Config,
+        *,
+        multiprocess: bool = False,
+    ) -> None:
+        self._application = application
+        self._sockets = sockets
+        self._config = config
+        self._multiprocess = multiprocess
+        self._interface: Literal["asgi", "wsgi"] = (
+            loading.interface(application) if config.interface == "auto" else config.interface
+        )
+        self._lifespan: Lifespan | None = None
+        self._native: HttpServer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched: int | None = None
+
+    async def start(self) -> None:
+        """Start the application, then accept connections.
+
+        :raises StartupFailed: when the application says that it cannot start.
+        """
+        loop = asyncio.get_running_loop()
+        if self._interface == "asgi":
+            self._lifespan = Lifespan(self._application)
+            await self._lifespan.startup()
+        has_state = self._lifespan is not None and self._lifespan.supported
+        native = HttpServer(
+            self._application, self._interface, loop, self._nudge, self._config.native_options()
+        )
+        if has_state and self._lifespan is not None:
+            native.set_state(self._lifespan.state)
+        self._native = native
+        for sock in self._sockets:
+            template = (
+                templates.asgi(sock, self._config.root_path, has_state=has_state)
+                if self._interface == "asgi"
+                else templates.wsgi(sock, self._config.root_path, multiprocess=self._multiprocess)
+            )
+            native.listen(sock.fileno(), template)
+        self._watched = native.fileno()
+        if self._watched is not None:
+            loop.add_reader(self._watched, self._poll)
+
+    async def stop(self) -> None:
+        """Let running requests end within the grace time, then stop the application."""
+        if self._native is not None:
+            native = self._native
+            native.drain()
+            self._nudge()
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + self._config.grace
+            # The native side has no event to wait for, and an end that comes a step late harms nobody.
+            while native.statistics()["connections"] and loop.time() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(DRAIN_STEP)
+            tasks = native.tasks()
+            if tasks:
+                logger.warning("%d requests did not end within the grace time; cancelled", len(tasks))
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks, timeout=CANCEL_STEP)
+            native.abort()
+        if self._lifespan is not None:
+            await self._lifespan.shutdown()
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection at once and leave the loop."""
+        if self._native is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watched is not None:
+            asyncio.get_running_loop().remove_reader(self._watched)
+        self._native.close()
+        self._native = None
+
+    # On a loop that is not ours
+
+    def _nudge(self) -> None:
+        """Have :meth:`_poll` run soon."""
+        if self._watched is not None:
+            asyncio.get_running_loop().call_soon(self._poll)
+
+    def _poll(self) -> None:
+        if self._native is None:
+            return
+        again = self._native.poll()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if again is not None:
+            self._timer = asyncio.get_running_loop().call_later(again, self._poll)
+
+
+async def serve_until_stopped(server: Server, announce: Callable[[], None]) -> None:
+    """Run a server until SIGINT or SIGTERM; a second one ends the wait for running requests."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop_soon() -> None:
+        if stop.is_set() and (task := ending.get("task")) is not None:
+            task.cancel()
+        stop.set()
+
+    ending: dict[str, asyncio.Task[None]] = {}
+    for number in signals:
+        loop.add_signal_handler(number, stop_soon)
+    try:
+        await server.start()
+        announce()
+        await stop.wait()
+        ending["task"] = asyncio.create_task(server.stop())
+        with contextlib.suppress(asyncio.CancelledError):
+            await ending["task"]
+    finally:
+        server.close()
+        for number in signals:
+            loop.remove_signal_handler(number)
