@@ -7,10 +7,11 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import app, compare, registry, report_html, report_terminal, sources
+from headrace.bench import app, budget, compare, registry, report_html, report_terminal, sources
 from headrace.bench.curves import measure_latency, measure_sweeps
 from headrace.bench.environments import cache_folder, folder_of, make, missing, versions_in
 from headrace.bench.model import Environment, Scenario, Service
@@ -136,10 +137,12 @@ def run_scenarios(args: argparse.Namespace) -> int:
     check_names(chosen, words(args.contenders))
     writable(args.json)
     writable(args.html)
+    plan = Plan(words(args.contenders), cases, args.baseline, MEASURES[args.action])
+    if args.names == ["all"] and args.action == "run":
+        plan, settings = whole_run(args, chosen, plan, settings)
     progress = report_terminal.Progress()
     try:
         pairs = [(scenario, settings) for scenario in chosen]
-        plan = Plan(words(args.contenders), cases, args.baseline, MEASURES[args.action])
         found = run_all(pairs, plan, progress)
     finally:
         progress.clear()
@@ -147,6 +150,25 @@ def run_scenarios(args: argparse.Namespace) -> int:
     write(found, args.json)
     write_page(found, args.html)
     return 0 if has_figures(found) else 1
+
+
+def whole_run(
+    args: argparse.Namespace, chosen: Sequence[Scenario], plan: Plan, settings: Settings
+) -> tuple[Plan, Settings]:
+    """A run of all scenarios: fitted into its time, unless the user said how much to measure."""
+    plan = replace(plan, without_minor=not plan.contenders)
+    slots = budget.slots_of(chosen, plan.contenders)
+    if args.quick and not plan.contenders:
+        plan = replace(plan, leading=budget.leading)
+        slots = budget.quick_slots_of(chosen)
+    if args.rounds is None and args.seconds is None:
+        limit = budget.QUICK if args.quick else budget.WHOLE
+        settings, seconds = budget.fit(slots, limit, args.seed)
+        how = f"{settings.rounds} rounds of {settings.seconds:g} s, {slots} contenders and cases"
+        print(
+            f"about {seconds / 60:.0f} minutes: {how}; name scenarios to measure them longer", file=sys.stderr
+        )
+    return plan, settings
 
 
 def has_figures(document: Mapping[str, Any]) -> bool:

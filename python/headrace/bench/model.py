@@ -146,6 +146,7 @@ class Contender:
     :param prepare: run once before the first start (to compile, say); its text of an exception is shown.
     :param only: scenarios that it is meant for; empty for all that it can host.
     :param services: names of the services that it needs beside its scenario's.
+    :param minor: a variant that ``bench run all`` leaves out unless it is named.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Contender:
     prepare: Callable[[], None] | None = None
     only: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
+    minor: bool = False
 
 
 class Check(Protocol):

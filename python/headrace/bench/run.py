@@ -24,14 +24,19 @@ from headrace.cli import UsageError
 FORMAT = 1
 
 
-def select(scenario: Scenario, names: Sequence[str]) -> tuple[list[Contender], list[tuple[Contender, str]]]:
+def select(
+    scenario: Scenario, names: Sequence[str], without_minor: bool = False
+) -> tuple[list[Contender], list[tuple[Contender, str]]]:
     """The contenders of a scenario that are there, and those that are not with what installs them.
 
     :param names: what the user asked for; empty for all that can host the scenario.
+    :param without_minor: leave out variants that nobody named.
     """
     able = registry.hosts_of(scenario)
     if names:
         able = [contender for contender in able if contender.name in names]
+    elif without_minor:
+        able = [contender for contender in able if not contender.minor]
     ready, absent = [], []
     for contender in able:
         command = missing(contender, scenario)
@@ -83,7 +88,8 @@ def run_scenario(
     :raises Missing: when a service that the scenario needs cannot be had.
     """
     services = provision.urls(scenario.services)
-    ready, absent = select(scenario, plan.contenders)
+    names = plan.leading(scenario) if plan.leading is not None else plan.contenders
+    ready, absent = select(scenario, names, plan.without_minor)
     able = []
     for contender in ready:
         try:
@@ -98,6 +104,8 @@ def run_scenario(
     described = []
     for case in scenario.cases:
         if plan.cases and case.name not in plan.cases:
+            continue
+        if plan.leading is not None and case is not scenario.cases[0]:
             continue
         described.append(plan.measure(bench, scenario, case, able, base))
     return {
@@ -141,12 +149,16 @@ class Plan:
     :param cases: names; empty for all.
     :param baseline: the contender that the others are compared with; None for the scenario's own.
     :param measure: what is done with each case.
+    :param without_minor: leave out variants that nobody named.
+    :param leading: gives the contenders of a scenario for a quick look at first cases alone; None for a whole run.
     """
 
     contenders: Sequence[str] = ()
     cases: Sequence[str] = ()
     baseline: str | None = None
     measure: Callable[[Bench, Scenario, Case, Sequence[Contender], str], dict[str, Any]] = measure_rounds
+    without_minor: bool = False
+    leading: Callable[[Scenario], Sequence[str]] | None = None
 
 
 def document(

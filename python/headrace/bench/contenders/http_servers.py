@@ -118,7 +118,11 @@ CONTENDERS = [
         only=("http-hello", "http-sizes", "http-post", "http-stream", "http-pipelined", "websocket-echo"),
     ),
     Contender(
-        "uvicorn-h11", "uvicorn, h11 on uvloop", {"asgi": uvicorn("h11")}, (UVICORN, Package("h11"), UVLOOP)
+        "uvicorn-h11",
+        "uvicorn, h11 on uvloop",
+        {"asgi": uvicorn("h11")},
+        (UVICORN, Package("h11"), UVLOOP),
+        minor=True,
     ),
     Contender(
         "uvicorn-headrace",
@@ -126,6 +130,7 @@ CONTENDERS = [
         {"asgi": uvicorn("httptools", "headrace:new_event_loop")},
         (UVICORN, HTTPTOOLS),
         only=("http-hello", "starlette-json", "fastapi-validate"),
+        minor=True,
     ),
     Contender(
         "granian-asgi",
@@ -155,13 +160,13 @@ CONTENDERS = [
         {"wsgi": gunicorn("eventlet")},
         (GUNICORN,),
         EVENTLET,
-        only=("flask-redis", "flask-hello", "http-hello"),
+        only=("flask-redis", "flask-hello"),
     ),
     Contender(
         "gunicorn-tornado",
         "gunicorn, tornado worker",
         {"wsgi": gunicorn("tornado")},
         (GUNICORN, Package("tornado")),
-        only=("flask-redis", "flask-hello", "http-hello"),
+        only=("flask-redis", "flask-hello"),
     ),
 ]

@@ -35,6 +35,7 @@ CONTENDERS = [
         hosts={interface: on_loop(loop) for interface in interfaces},
         needs=needs,
         environment=environment,
+        minor=environment is not None and suffix != "",
     )
     for name, loop, needs, environment in LOOPS
     for suffix, interfaces, words in WAYS
@@ -48,5 +49,6 @@ CONTENDERS.append(
         hosts={"loop.protocol": on_loop("asyncio")},
         variables={"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"},
         only=("tcp-echo",),
+        minor=True,
     )
 )

@@ -74,7 +74,9 @@ CONTENDERS = [
     Contender("twisted", "Twisted's epoll reactor", echoes("twisted"), (Package("twisted"),)),
     Contender("tornado", "Tornado's TCPServer and IOStream", echoes("tornado"), (Package("tornado"),)),
     Contender("curio", "curio's sockets", {"echo": echoes("curio")["echo"]}, (Package("curio"),), CURIO),
-    Contender("curio-streams", "curio's streams", echoes("curio-streams"), (Package("curio"),), CURIO),
+    Contender(
+        "curio-streams", "curio's streams", echoes("curio-streams"), (Package("curio"),), CURIO, minor=True
+    ),
     Contender("nodejs", "Node.js, net and http", {"echo": node("echo"), "http": node("http")}, (NODE,)),
     Contender(
         "go",
@@ -105,6 +107,7 @@ CONTENDERS = [
             f"{name} on {loop}",
             {"http": program(script, "--loop", loop)},
             (Package(name), *needs),
+            minor=loop == "headrace",
         )
         for name, script in (("httptools", "httptools_server.py"), ("aiohttp", "aiohttp_server.py"))
         for loop, needs in (("asyncio", ()), ("uvloop", (Package("uvloop"),)), ("headrace", ()))

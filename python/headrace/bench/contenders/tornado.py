@@ -37,6 +37,7 @@ CONTENDERS = [
         {"tornado": on("uvloop")},
         (TORNADO,),
         UVLOOP_022,
+        minor=True,
     ),
     Contender(
         "tornado-headrace", "Tornado's server on headrace's loop", {"tornado": on("headrace")}, (TORNADO,)
