@@ -99,7 +99,10 @@ impl Tls {
         let mut plain = Vec::new();
         let mut records = buffer.as_slice();
         while !records.is_empty() {
-            self.0.read_tls(&mut records)?;
+            if self.0.read_tls(&mut records)? == 0 {
+                // Behind the peer's close_notify nothing is taken any more.
+                break;
+            }
             let state = self.0.process_new_packets().map_err(io::Error::other)?;
             let before = plain.len();
             plain.resize(before + state.plaintext_bytes_to_read(), 0);

@@ -102,9 +102,11 @@ impl Wire {
             Io::Done(count) => count,
         };
         if let Some(tls) = &mut self.tls {
-            tls.decrypt(buffer)?;
-            tls.output(&mut self.unsent)?;
-            self.flush()?;
+            let decrypted = tls.decrypt(buffer);
+            // What the peer did wrong is answered by an alert, before the connection is given up.
+            let answered = tls.output(&mut self.unsent).and_then(|()| self.flush());
+            decrypted?;
+            answered?;
         }
         Ok(Received::Bytes(count))
     }

@@ -34,7 +34,7 @@ def run_load(
         run = LoadRun(url, log=hdr_log is not None, **options)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    line = ProgressLine(options.get("warmup", 0.0) + options.get("duration", 10.0)) if progress else None
+    line = ProgressLine(options.get("warmup", 0.0), options.get("duration", 10.0)) if progress else None
     try:
         try:
             while not run.wait(LOOK):
@@ -68,10 +68,12 @@ def write_log(path: Path, lines: Iterable[str]) -> None:
 class ProgressLine:
     """One line on the terminal that is written over and over.
 
-    :param seconds: how long the run takes, warm-up included.
+    :param warmup: seconds before counting begins.
+    :param seconds: seconds that are counted.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, warmup: float, seconds: float) -> None:
+        self._warmup = warmup
         self._seconds = seconds
         self._before: tuple[float, int] = (0.0, 0)
 
@@ -83,11 +85,13 @@ class ProgressLine:
         connections, good, errors, elapsed = snapshot
         if elapsed is None:
             text = f"opening connections: {connections}"
+        elif elapsed < self._warmup:
+            text = f"warming up: {elapsed:.1f} of {self._warmup:g} s   {connections} connections"
         else:
             then, counted = self._before
             rate = (good - counted) / (elapsed - then) if elapsed > then else 0.0
             self._before = (elapsed, good)
-            text = f"{elapsed:5.1f} of {self._seconds:g} s   {rate:9,.0f} requests/s"
+            text = f"{elapsed - self._warmup:5.1f} of {self._seconds:g} s   {rate:9,.0f} requests/s"
             text += f"   {connections} connections" + (f"   {errors} errors" if errors else "")
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
