@@ -122,7 +122,7 @@ def build_extension(folder: Path, profile: str, origin: str) -> None:
     say(f"building the extension for CPython {sys.version.split()[0]}, profile {profile}")
     EXTENSION_STAMP.parent.mkdir(parents=True, exist_ok=True)
     EXTENSION_STAMP.unlink(missing_ok=True)
-    environment = {**os.environ, "VIRTUAL_ENV": str(folder)}
+    environment = {**os.environ, "VIRTUAL_ENV": str(folder), "PIP_QUIET": "1"}
     environment.pop("CONDA_PREFIX", None)  # maturin refuses to choose between the two
     maturin = [str(folder / "bin" / "maturin"), "develop", "--locked", "--profile", profile]
     subprocess.run(maturin, check=True, cwd=ROOT, env=environment)
