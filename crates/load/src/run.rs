@@ -56,6 +56,9 @@ enum Speech {
 
 /// How often the server's accounts are looked at, so that children that come and go are counted.
 const SAMPLE: u64 = 100_000_000;
+/// Looking at the accounts may take one part in so many of the time: a server of hundreds of threads has as many
+/// files to read, on a core that the load may need.
+const SAMPLE_SHARE: u64 = 100;
 /// How long one of several addresses may take to show whether it takes a connection.
 const PROBE: Duration = Duration::from_secs(1);
 /// From the moment all threads are ready to the first request, so that all begin together.
@@ -238,12 +241,14 @@ fn watch(plan: &Plan, shared: &Shared) -> Option<ServerCpu> {
     shared.window.set(Window { begin, start, end }).expect("only this thread sets it, once");
     sleep_until(shared, start);
     let mut account = plan.server.map(Account::open);
-    let mut next = start;
+    let (mut next, mut pause) = (start, SAMPLE);
     while !shared.stopped() && next < end {
-        next = (next + SAMPLE).min(end);
+        next = (next + pause).min(end);
         sleep_until(shared, next);
         if let Some(account) = &mut account {
+            let before = shared.clock.now();
             account.sample();
+            pause = SAMPLE.max(SAMPLE_SHARE * (shared.clock.now() - before));
         }
     }
     account.map(|account| ServerCpu {
