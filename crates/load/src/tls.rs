@@ -94,10 +94,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Replace the records in `buffer` by what they hold.
-    pub(crate) fn decrypt(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
-        let mut plain = Vec::new();
-        let mut records = buffer.as_slice();
+    /// Put what `records` hold behind what is in `plain`.
+    pub(crate) fn decrypt(&mut self, mut records: &[u8], plain: &mut Vec<u8>) -> io::Result<()> {
         while !records.is_empty() {
             if self.0.read_tls(&mut records)? == 0 {
                 // Behind the peer's close_notify nothing is taken any more.
@@ -108,8 +106,6 @@ impl Tls {
             plain.resize(before + state.plaintext_bytes_to_read(), 0);
             self.0.reader().read_exact(&mut plain[before..])?;
         }
-        buffer.clear();
-        buffer.extend_from_slice(&plain);
         Ok(())
     }
 }
@@ -175,6 +171,6 @@ mod tests {
         let mut hello = Vec::new();
         tls.output(&mut hello).expect("a Vec takes all");
         assert_eq!(hello[0], 22, "a handshake record");
-        assert!(tls.decrypt(&mut b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()).is_err());
+        assert!(tls.decrypt(b"HTTP/1.1 400 Bad Request\r\n\r\n", &mut Vec::new()).is_err());
     }
 }

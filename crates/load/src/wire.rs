@@ -93,22 +93,18 @@ impl Wire {
         Ok(sent)
     }
 
-    /// Receive into `buffer`, which is empty and has room, with one system call.
+    /// Receive into `buffer`, with one system call. Both buffers are empty and have room; in `records` is then what
+    /// TLS had in it.
     #[inline]
-    pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
-        let count = match socket::receive(&self.socket, buffer)? {
-            Io::WouldBlock => return Ok(Received::Nothing),
-            Io::Done(0) => return Ok(Received::End),
-            Io::Done(count) => count,
-        };
-        if let Some(tls) = &mut self.tls {
-            let decrypted = tls.decrypt(buffer);
-            // What the peer did wrong is answered by an alert, before the connection is given up.
-            let answered = tls.output(&mut self.unsent).and_then(|()| self.flush());
-            decrypted?;
-            answered?;
-        }
-        Ok(Received::Bytes(count))
+    pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>, records: &mut Vec<u8>) -> io::Result<Received> {
+        let Some(tls) = &mut self.tls else { return received(&self.socket, buffer) };
+        let outcome = received(&self.socket, records)?;
+        let decrypted = tls.decrypt(records, buffer);
+        // What the peer did wrong is answered by an alert, before the connection is given up.
+        let answered = tls.output(&mut self.unsent).and_then(|()| self.flush());
+        decrypted?;
+        answered?;
+        Ok(outcome)
     }
 
     /// What the socket is to be watched for, when that is no longer what it is watched for.
@@ -120,4 +116,12 @@ impl Wire {
             wanted
         })
     }
+}
+
+fn received(socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<Received> {
+    Ok(match socket::receive(socket, buffer)? {
+        Io::WouldBlock => Received::Nothing,
+        Io::Done(0) => Received::End,
+        Io::Done(count) => Received::Bytes(count),
+    })
 }

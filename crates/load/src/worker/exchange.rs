@@ -112,7 +112,8 @@ impl<P: Protocol> Worker<'_, P> {
         let connection = &mut self.connections[index];
         let Some(wire) = &mut connection.wire else { return };
         self.buffer.clear();
-        let received = wire.receive(&mut self.buffer);
+        self.records.clear();
+        let received = wire.receive(&mut self.buffer, &mut self.records);
         let now = self.now();
         match received {
             Ok(Received::Nothing) => return,

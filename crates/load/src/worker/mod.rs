@@ -91,6 +91,8 @@ pub(crate) struct Worker<'a, P: Protocol> {
     /// Set once requests are sent.
     window: Option<Window>,
     buffer: Vec<u8>,
+    /// As received, where TLS is spoken.
+    records: Vec<u8>,
     stats: Stats,
     seconds: Seconds,
     cpu: Cpu,
@@ -124,6 +126,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
             arrivals: None,
             window: None,
             buffer: Vec::with_capacity(BUFFER),
+            records: Vec::with_capacity(if part.tls.is_some() { BUFFER } else { 0 }),
             stats: Stats::new(part.plan.kinds().len()),
             seconds: Seconds::new(part.plan.log),
             cpu: Cpu::default(),
