@@ -160,8 +160,9 @@ impl Asgi {
                             "ASGI callable returned without starting response."
                         },
                     );
-                    host.server.fail(id, 500, "Internal Server Error");
                 }
+                // A client that has ended its half alone still holds the connection: it must not stay for ever.
+                host.server.fail(id, 500, "Internal Server Error");
             }
             Ok(exception) => self.failed(py, host, id, &PyErr::from_value(exception)),
             // Cancelled: by the application itself, or by us at the end of the grace time.
