@@ -171,7 +171,7 @@ impl App for Attached<'_, '_> {
                     exchange.get().wake_all(self.py);
                 }
             }
-            Application::Wsgi(wsgi) => wsgi.disconnected(self.py, id),
+            Application::Wsgi(wsgi) => wsgi.disconnected(self.py, self.host, id),
         }
     }
 }

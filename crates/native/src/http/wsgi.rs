@@ -124,8 +124,11 @@ impl Wsgi {
         }
     }
 
-    pub(crate) fn disconnected(&self, py: Python<'_>, id: ExchangeId) {
-        self.gathering.borrow_mut().remove(&id);
+    pub(crate) fn disconnected(&self, py: Python<'_>, host: &Rc<Host>, id: ExchangeId) {
+        if self.gathering.borrow_mut().remove(&id).is_some() {
+            // The application was not called and will not be: nobody else ends this exchange.
+            host.server.fail(id, 400, "request body ended early");
+        }
         let stream = self.streams.borrow_mut().remove(&id);
         if let Some(stream) = stream {
             close(stream.result.bind(py));
