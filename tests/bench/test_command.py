@@ -74,6 +74,7 @@ def test_every_scenario_has_a_baseline_that_can_host_it():
         assert scenario.baseline in {each.name for each in registry.hosts_of(scenario)}, scenario.name
         names = [case.name for case in scenario.cases]
         assert names and len(names) == len(set(names)), scenario.name
+        assert not any("," in name for name in names), "--cases takes names parted by commas"
 
 
 def test_an_unknown_scenario_gets_the_nearest_names(headrace):

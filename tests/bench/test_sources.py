@@ -55,11 +55,11 @@ def test_every_metric_of_a_measured_row_is_shown_in_its_own_terms():
         measured("tornado-hello", "hello", {"tornado-asyncio": 8000.0, "tornado-uvloop": 9000.0}),
         measured(
             "flask-redis",
-            "INCR, GET",
+            "INCR then GET",
             {f"gunicorn-{kind}": 2000.0 for kind in ("sync", "tornado", "eventlet", "gevent")},
         ),
         measured("broadcast-api", "ladder", dict.fromkeys(sources.LADDER, 500.0)),
-        measured("redis", "GET, no such key", dict.fromkeys(sources.REDIS, 50_000.0)),
+        measured("redis", "GET missing", dict.fromkeys(sources.REDIS, 50_000.0)),
     ]
     text = list(sources.lines(runs))
     assert "9,000 req/s" in line_after(text, "tornado-uvloop rps 1781.98")

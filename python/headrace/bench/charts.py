@@ -9,7 +9,7 @@ from html import escape
 
 #: Units of the drawing; the page scales it to its width.
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 62, 28, 10, 40
 #: Colours defined by the style sheet; more lines than that share them with another dash.
 COLOURS = 8
 

@@ -103,7 +103,7 @@ def _bars(rows: Sequence[Mapping[str, Any]], baseline: str, unit: str) -> str:
     parts = ['<div class="bars">']
     for row in rows:
         cpu = row["cpu_ns_per_request"]
-        kind = "ours" if row["name"].startswith("headrace") else "base" if row["name"] == baseline else ""
+        kind = "ours" if "headrace" in row["name"] else "base" if row["name"] == baseline else ""
         low, high = cpu["low"] / most * 100, cpu["high"] / most * 100
         ratio = f" · {row['ratio']['value']:.2f}&times;" if row["ratio"] else ""
         mark = " ⚠" if row["flags"] or row["status"] == "failed" else ""

@@ -83,19 +83,19 @@ COUNTERPARTS: dict[tuple[str, str, str], Counterpart] = {
     ("2", "http", ""): Counterpart("http-sizes", HTTP, "1 KB"),
     ("2", "overall", ""): Counterpart("tcp-echo", ("uvloop", "nodejs", "gevent", "go"), "1 KB"),
     ("2", "environment", ""): Counterpart("tcp-echo", ("uvloop",)),
-    ("3", "redis-get", "gevent"): Counterpart("redis", ("gevent-redis",), "GET, no such key"),
+    ("3", "redis-get", "gevent"): Counterpart("redis", ("gevent-redis",), "GET missing"),
     ("3", "redis-get", "asyncio-streams"): Counterpart(
-        "redis", ("asyncio-streams", "redis-server"), "GET, no such key"
+        "redis", ("asyncio-streams", "redis-server"), "GET missing"
     ),
     ("3", "redis-get", "uvloop-streams"): Counterpart(
-        "redis", ("uvloop-streams", "redis-server"), "GET, no such key"
+        "redis", ("uvloop-streams", "redis-server"), "GET missing"
     ),
-    ("3", "redis-get", "native-redis"): Counterpart("redis", ("redis-server",), "GET, no such key"),
+    ("3", "redis-get", "native-redis"): Counterpart("redis", ("redis-server",), "GET missing"),
     ("3", "redis-get", "asyncio vs gevent"): Counterpart(
-        "redis", ("asyncio-streams", "gevent-redis"), "GET, no such key"
+        "redis", ("asyncio-streams", "gevent-redis"), "GET missing"
     ),
     ("3", "redis-get", "uvloop vs gevent"): Counterpart(
-        "redis", ("uvloop-streams", "gevent-redis"), "GET, no such key"
+        "redis", ("uvloop-streams", "gevent-redis"), "GET missing"
     ),
     ("4", "api", "before"): Counterpart("broadcast-api", ("broadcast-01-naive",)),
     ("4", "api", ""): Counterpart("broadcast-api", ("broadcast-10-headrace",)),

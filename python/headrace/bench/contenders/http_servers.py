@@ -83,7 +83,11 @@ GRANIAN = Package("granian")
 GUNICORN = Package("gunicorn")
 
 CONTENDERS = [
-    Contender("headrace-asgi", "headrace serve, ASGI", {"asgi": headrace("asgi")}),
+    Contender(
+        "headrace-asgi",
+        "headrace serve, ASGI",
+        {"asgi": headrace("asgi"), "asgi.websocket": headrace("asgi")},
+    ),
     Contender("headrace-wsgi", "headrace serve, WSGI in the I/O thread", {"wsgi": headrace("wsgi")}),
     Contender(
         "headrace-wsgi-threads",

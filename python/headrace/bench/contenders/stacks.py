@@ -48,18 +48,27 @@ def go(what: str) -> Hosting:
 
 
 def redis_server(launch: Launch) -> Sequence[str]:
-    """redis-server itself, filled with the keys that the scenario reads."""
-    fill = launch.folder / "keys.lua"
-    where = ["--port", str(launch.endpoint.port), "--bind", launch.endpoint.host, "--dir", str(launch.folder)]
+    """redis-server itself, filled with the keys that the scenario reads before it listens where clients look."""
+    fill, socket = launch.folder / "keys.lua", launch.folder / "s"
     fill.write_text(
         "for i = 0, ARGV[1] - 1 do redis.call('SET', string.format('key:%012d', i), string.rep('v', 32)) end"
     )
+    where = [
+        "--port",
+        "0",
+        "--unixsocket",
+        str(socket),
+        "--bind",
+        launch.endpoint.host,
+        "--dir",
+        str(launch.folder),
+    ]
     start = ["redis-server", *where, "--save", "", "--appendonly", "no", "--daemonize", "no"]
-    # The server is filled as soon as it answers; the check before measuring waits for that.
+    ask = f"redis-cli -s {socket}"
     script = (
         '"$@" & pid=$!; trap "kill $pid" TERM; '
-        f"until redis-cli -p {launch.endpoint.port} ping >/dev/null 2>&1; do sleep 0.02; done; "
-        f"redis-cli -p {launch.endpoint.port} --eval {fill} , $BENCH_KEYS >/dev/null; wait $pid"
+        f"until {ask} ping >/dev/null 2>&1; do sleep 0.02; done; "
+        f"{ask} --eval {fill} , $BENCH_KEYS >/dev/null; {ask} config set port {launch.endpoint.port}; wait $pid"
     )
     return ["sh", "-c", script, "sh", *start]
 

@@ -1,4 +1,4 @@
-"""A load generator in Python for what ``headrace load`` does not speak: echo of lines, over TLS, UDP and WebSocket.
+"""A load generator in Python for what ``headrace load`` does not speak: echo of lines, over TLS and UDP.
 
     client.py URL -c CONNECTIONS -d SECONDS [--warmup S] [--pid PID] --json -
 
@@ -9,7 +9,6 @@ highest rate is not, and its rounds are marked as client-bound. It prints what `
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
 import selectors
@@ -26,17 +25,15 @@ TIMEOUT = 10.0
 
 
 class Exchange:
-    """One connection that sends a message and waits for the whole answer.
+    """One connection that sends a message and waits for all of its echo.
 
     :param sock: connected, any handshake done.
-    :param message: the bytes to send.
-    :param answer: the bytes that must come back.
+    :param message: the bytes to send, which must come back.
     """
 
-    def __init__(self, sock: Any, message: bytes, answer: bytes) -> None:
+    def __init__(self, sock: Any, message: bytes) -> None:
         self.sock = sock
         self.message = message
-        self.answer = answer
         self.got = bytearray()
         self.sent_at = 0
         self.unsent = memoryview(b"")
@@ -58,8 +55,8 @@ class Exchange:
             self.unsent = self.unsent[count:]
 
     def receive(self) -> bool:
-        """Read what is there; True when the echo is whole."""
-        while len(self.got) < len(self.answer):
+        """Read what is there; True when the echo is whole and right."""
+        while len(self.got) < len(self.message):
             try:
                 data = self.sock.recv(262144)
             except (BlockingIOError, ssl.SSLWantReadError):
@@ -67,13 +64,13 @@ class Exchange:
             if not data:
                 raise ConnectionError("the server closed the connection")
             self.got += data
-        if self.got != self.answer:
-            raise ValueError("the answer is not the right one")
+        if self.got != self.message:
+            raise ValueError("the echo is not what was sent")
         return True
 
 
-def connect(url: str) -> tuple[Any, bytes, bytes]:
-    """A connected socket, the message to send on it, and the answer that must come."""
+def connect(url: str) -> tuple[Any, bytes]:
+    """A connected socket and the message to send on it."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     size, lines = int(query.get("size", ["1024"])[0]), int(query.get("lines", ["1"])[0])
@@ -85,45 +82,15 @@ def connect(url: str) -> tuple[Any, bytes, bytes]:
     if parts.scheme == "udp":
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.connect(address)
-        return sock, message, message
+        return sock, message
     sock = socket.create_connection(address, TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if parts.scheme == "tls":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        return context.wrap_socket(sock), message, message
-    if parts.scheme == "ws":
-        upgrade(sock, parts.path or "/")
-        return sock, frame(message, os.urandom(4)), frame(message, b"")
-    return sock, message, message
-
-
-def upgrade(sock: socket.socket, path: str) -> None:
-    """The opening handshake of RFC 6455; the bench's check has proved the server's answer already."""
-    key = base64.b64encode(os.urandom(16))
-    head = (
-        b"GET %s HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" % path.encode()
-    )
-    sock.sendall(head + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n" % key)
-    got = b""
-    while not got.endswith(b"\r\n\r\n"):
-        piece = sock.recv(1)
-        if not piece:
-            raise ConnectionError("closed during the handshake")
-        got += piece
-    if b" 101 " not in got.split(b"\r\n", 1)[0]:
-        raise ConnectionError(f"refused: {got[:60]!r}")
-
-
-def frame(payload: bytes, mask: bytes) -> bytes:
-    """A binary message in one frame, masked when a mask is given."""
-    bit = 0x80 if mask else 0
-    size = len(payload)
-    length = bytes([bit | size]) if size < 126 else bytes([bit | 126]) + size.to_bytes(2, "big")
-    if mask:
-        payload = mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
-    return b"\x82" + length + payload
+        return context.wrap_socket(sock), message
+    return sock, message
 
 
 def cpu_ns(pid: int) -> tuple[int, int]:

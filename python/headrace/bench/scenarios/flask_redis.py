@@ -37,7 +37,7 @@ FLASK_REDIS = Scenario(
     workloads={"wsgi": ("app_flask_redis:app",)},
     cases=(
         Case(
-            name="INCR, GET",
+            name="INCR then GET",
             check=numbers_rise,
             url="http://{bind}/",
             connections=500,

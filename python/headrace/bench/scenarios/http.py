@@ -83,11 +83,11 @@ WEBSOCKET_ECHO = Scenario(
         Case(
             name="256 B",
             check=checks.websocket_echo("/", 256),
-            url="ws://{bind}/?size=256",
+            url="ws://{bind}/",
             connections=64,
+            options=("--body-size", "256"),
         ),
     ),
     baseline="uvicorn",
-    driver="client",
     unit="message",
 )

@@ -31,10 +31,10 @@ REDIS = Scenario(
     summary="GET and SET by the Redis protocol, 50 connections, one and sixteen in a piece",
     workloads={"loop.streams": ("redis_server.py",), "redis": ()},
     cases=(
-        Case("GET, keys exist", GET, URL, 50, variables=FILLED),
-        Case("GET, no such key", MISSING, URL, 50, variables=EMPTY),
+        Case("GET existing", GET, URL, 50, variables=FILLED),
+        Case("GET missing", MISSING, URL, 50, variables=EMPTY),
         Case("SET", SET, URL.replace("?get", "?set"), 50, variables=FILLED),
-        Case("GET, 16 in a piece", GET, URL, 50, ("--pipeline", "16"), FILLED),
+        Case("GET existing pipelined", GET, URL, 50, ("--pipeline", "16"), FILLED),
     ),
     baseline="uvloop-streams",
     needs=(Package("hiredis"),),
