@@ -11,7 +11,7 @@ CALL_SOON = Scenario(
     name="call-soon",
     summary="callbacks by call_soon, in batches of 10,000",
     workloads={"loop.program": ("self_timed.py", "call-soon")},
-    cases=(Case(name="10,000", check=checks_itself, url="", connections=0),),
+    cases=(Case(name="10000", check=checks_itself, url="", connections=0),),
     baseline="uvloop",
     transport="none",
     driver="self",
