@@ -112,7 +112,10 @@ impl Wsgi {
                 BodyRead::Data { more: false, .. } | BodyRead::Finished => {
                     return self.run(py, host, id, gathering.environ.bind(py), &gathering.body);
                 }
-                BodyRead::Disconnected => return,
+                BodyRead::Disconnected => {
+                    host.server.fail(id, 400, "request body ended early");
+                    return;
+                }
             }
         }
     }
@@ -132,6 +135,7 @@ impl Wsgi {
         let stream = self.streams.borrow_mut().remove(&id);
         if let Some(stream) = stream {
             close(stream.result.bind(py));
+            host.server.fail(id, 500, "the answer was broken off");
         }
     }
 
