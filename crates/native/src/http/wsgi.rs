@@ -53,6 +53,17 @@ struct Stream {
     iterator: Py<PyIterator>,
 }
 
+/// Give a body that came in chunks its length, now that it is known: Django and others read no more of
+/// `wsgi.input` than `CONTENT_LENGTH` says (PEP 3333), and waitress, which gathers bodies too, does the same.
+fn unchunk(environ: &Bound<'_, PyDict>, length: usize) -> PyResult<()> {
+    let py = environ.py();
+    if !environ.contains(intern!(py, "CONTENT_LENGTH"))? {
+        environ.set_item(intern!(py, "CONTENT_LENGTH"), length.to_string())?;
+        environ.del_item(intern!(py, "HTTP_TRANSFER_ENCODING"))?;
+    }
+    Ok(())
+}
+
 struct PythonBytes(Py<PyBytes>);
 
 impl Payload for PythonBytes {
@@ -110,7 +121,11 @@ impl Wsgi {
                     return;
                 }
                 BodyRead::Data { more: false, .. } | BodyRead::Finished => {
-                    return self.run(py, host, id, gathering.environ.bind(py), &gathering.body);
+                    let environ = gathering.environ.bind(py);
+                    return match unchunk(environ, gathering.body.len()) {
+                        Ok(()) => self.run(py, host, id, environ, &gathering.body),
+                        Err(error) => Self::failed(py, host, id, &error),
+                    };
                 }
                 BodyRead::Disconnected => {
                     host.server.fail(id, 400, "request body ended early");

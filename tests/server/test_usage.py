@@ -1,0 +1,79 @@
+"""What a user can get wrong with ``headrace serve``: one line, exit status 2, no traceback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+APPLICATION = """
+async def app(scope, receive, send):
+    raise NotImplementedError
+
+number = 1
+"""
+
+
+@pytest.fixture
+def refused(headrace: list[str], tmp_path: Path):
+    """A function that runs ``headrace serve`` beside a module `good`, and gives its one line."""
+    tmp_path.joinpath("good.py").write_text(APPLICATION)
+    tmp_path.joinpath("broken.py").write_text("import a_module_that_is_not_there\n")
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [*headrace, "serve", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2, done
+        assert "Traceback" not in done.stderr
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("headrace: "), done.stderr
+        return lines[0]
+
+    return run
+
+
+def test_no_such_module(refused) -> None:
+    assert "nowhere" in refused("nowhere:app", "--bind", "127.0.0.1:0")
+
+
+def test_no_such_submodule(refused) -> None:
+    assert "good.inner" in refused("good.inner:app", "--bind", "127.0.0.1:0")
+
+
+def test_no_such_attribute(refused) -> None:
+    line = refused("good:application", "--bind", "127.0.0.1:0")
+    assert "good" in line and "application" in line
+
+
+def test_an_attribute_that_is_no_application(refused) -> None:
+    assert "number" in refused("good:number", "--bind", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("word", [":app", ""])
+def test_no_module_is_named(refused, word: str) -> None:
+    refused(word, "--bind", "127.0.0.1:0")
+
+
+def test_a_busy_port(refused) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert address in refused("good:app", "--bind", address)
+
+
+def test_a_unix_socket_in_a_folder_that_is_not_there(refused, tmp_path: Path) -> None:
+    assert "nowhere" in refused("good:app", "--bind", f"unix:{tmp_path}/nowhere/socket")
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "unix:", ":"])
+def test_a_bind_that_is_no_address(refused, bind: str) -> None:
+    refused("good:app", "--bind", bind)
