@@ -12,8 +12,10 @@ need() {
   "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
+need mariadb-server test -x /usr/sbin/mariadbd
 need openssl command -v openssl
 need postgresql test -d /usr/lib/postgresql
+need rabbitmq-server test -x /usr/lib/rabbitmq/bin/rabbitmq-server
 need redis-server command -v redis-server
 need util-linux command -v setpriv
 # CPython's own asyncio tests, which Debian keeps in a package of their own; other builds have them.
