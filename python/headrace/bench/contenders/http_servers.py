@@ -76,6 +76,7 @@ def fastpysgi(interface: str) -> Hosting:
 EVENTLET = Environment(
     "gunicorn-eventlet", ("gunicorn==25.3.0", "eventlet", "flask", "flask-redis"), python="3.12"
 )
+HEADRACE = Package("headrace")
 UVICORN = Package("uvicorn")
 HTTPTOOLS = Package("httptools")
 UVLOOP = Package("uvloop")
@@ -88,17 +89,20 @@ CONTENDERS = [
         "headrace serve, ASGI",
         {"asgi": headrace("asgi"), "asgi.websocket": headrace("asgi")},
     ),
-    Contender("headrace-wsgi", "headrace serve, WSGI in the I/O thread", {"wsgi": headrace("wsgi")}),
+    Contender(
+        "headrace-wsgi", "headrace serve, WSGI in the I/O thread", {"wsgi": headrace("wsgi")}, (HEADRACE,)
+    ),
     Contender(
         "headrace-wsgi-threads",
         "headrace serve, WSGI in eight threads",
         {"wsgi": headrace("wsgi", "--concurrency", "threads", "--threads", "8")},
+        (HEADRACE,),
     ),
     Contender(
         "headrace-wsgi-gevent",
         "headrace serve, WSGI in greenlets",
         {"wsgi": headrace("wsgi", "--concurrency", "gevent")},
-        (Package("gevent"),),
+        (HEADRACE, Package("gevent")),
         only=("flask-redis", "flask-hello"),
     ),
     Contender(
