@@ -19,7 +19,7 @@ from headrace.bench import charts, compare, report_html, report_terminal
 from headrace.bench.histogram import decode, merge, percentiles
 from headrace.bench.rounds import Settings
 from headrace.bench.run import FORMAT, document
-from headrace.bench.summary import summarise
+from headrace.bench.summary import sentences, summarise
 from headrace.cli import UsageError
 
 
@@ -138,6 +138,17 @@ def test_the_summary_withholds_what_errors_or_noise_spoil():
     assert (
         rows["theirs"]["verdict"]["kind"] == "withheld" and "5 of 8" in rows["theirs"]["verdict"]["sentence"]
     )
+
+
+def test_verdicts_withheld_for_the_same_reason_are_one_sentence():
+    contenders = [contender("base", 10_000.0), contender("one", 5_000.0), contender("two", 6_000.0)]
+    for each in contenders[1:]:
+        for round_ in each["rounds"]:
+            round_["flags"] = ["noisy"]
+    rows = summarise([*contenders, contender("three", 7_000.0)], "base")["rows"]
+    told = sentences(rows)
+    assert [kind for kind, _ in told] == ["better", "withheld"]
+    assert told[1][1].startswith("withheld of one, two: the machine was too noisy in 8 of 8")
 
 
 class Outside(html.parser.HTMLParser):

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.bench import charts
 from headrace.bench.histogram import decode, merge, percentiles
 from headrace.bench.rounds import AGAIN
+from headrace.bench.summary import sentences
 
 #: Percentiles of the latency curves, and those that are labelled.
 CURVE = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
@@ -73,10 +74,8 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
         yield f'<p class="soft">{base} differs from itself by up to {summary["floor"]:.1%}: less is not claimed.</p>'
     yield '<ul class="verdicts">'
     yield from (f"<li>{escape(sentence)}</li>" for sentence in summary["steps"])
-    for row in summary["rows"]:
-        if row["verdict"]:
-            kind = row["verdict"]["kind"].replace(" ", "-")
-            yield f'<li class="{kind}">{escape(row["verdict"]["sentence"])}</li>'
+    for kind, sentence in sentences(summary["rows"]):
+        yield f'<li class="{kind.replace(" ", "-")}">{escape(sentence)}</li>'
     yield "</ul>"
     for row in summary["rows"]:
         if row["status"] == "measured" and row["rounds"] and row["cpu_ns_per_request"] is None:

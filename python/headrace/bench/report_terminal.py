@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headrace.bench.summary import sentences
+
 #: Percentiles shown of open-loop latencies.
 LATENCIES = ("p50", "p99", "p99.9")
 
@@ -66,9 +68,7 @@ def _case(scenario: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]
     if summary["floor"] is not None:
         yield f"  {base} differs from itself by up to {summary['floor']:.1%}: smaller differences are not claimed"
     yield from (f"  {sentence}" for sentence in summary["steps"])
-    for row in summary["rows"]:
-        if row["verdict"]:
-            yield f"  {row['verdict']['sentence']}"
+    yield from (f"  {sentence}" for _, sentence in sentences(summary["rows"]))
     yield from _more(case)
     for row in summary["rows"]:
         if row["status"] == "measured" and row["rounds"] and row["cpu_ns_per_request"] is None:

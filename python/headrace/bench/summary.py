@@ -57,6 +57,27 @@ def _steps(rungs: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
+def sentences(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The verdicts of a case for a reader: kind and sentence, those withheld for the same reason in one.
+
+    :param rows: rows of ``summarise``.
+    """
+    found = []
+    withheld: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["verdict"]:
+            continue
+        kind, sentence = row["verdict"]["kind"], row["verdict"]["sentence"]
+        reason = sentence.partition(": withheld, ")[2]
+        if kind == "withheld" and reason and row["status"] != "failed":
+            withheld.setdefault(reason, []).append(row["name"])
+        elif row["status"] != "failed":
+            # Of a contender that failed, its failure is told, with the end of its log.
+            found.append((kind, sentence))
+    found += [("withheld", f"withheld of {', '.join(names)}: {reason}") for reason, names in withheld.items()]
+    return found
+
+
 def blocks_of(contender: Mapping[str, Any], key: str) -> Blocks:
     """One figure of all rounds, grouped by block; a round without it counts as 0, so that pairs stay pairs."""
     blocks: dict[int, list[float]] = {}

@@ -88,6 +88,7 @@ CONTENDERS = [
         "headrace-asgi",
         "headrace serve, ASGI",
         {"asgi": headrace("asgi"), "asgi.websocket": headrace("asgi")},
+        (HEADRACE,),
     ),
     Contender(
         "headrace-wsgi", "headrace serve, WSGI in the I/O thread", {"wsgi": headrace("wsgi")}, (HEADRACE,)
