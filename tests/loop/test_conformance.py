@@ -33,7 +33,7 @@ def report(failures: Iterable[tuple[str, str]]) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("group", ["mixins", "modules"])
 def test_cpythons_own_tests_pass(group: str, missing: Callable[[str], NoReturn]) -> None:
-    if importlib.util.find_spec("test.test_asyncio") is None:
+    if importlib.util.find_spec("test") is None or importlib.util.find_spec("test.test_asyncio") is None:
         missing("the interpreter's package test.test_asyncio (Debian: libpython3.X-testsuite)")
     results = outcomes(group)
     failures = [(name, detail) for name, (outcome, detail) in results.items() if outcome == "failed"]

@@ -8,6 +8,8 @@ import gc
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -342,6 +344,33 @@ def test_a_loop_made_before_fork_runs_in_both_processes(new_loop: Any) -> None:
     loop.remove_reader(reader)
     for fd in (reader, writer, done, report):
         os.close(fd)
+
+
+LEFT_TO_THE_END = """
+import asyncio, socket, sys
+from headrace import new_event_loop
+class Late:
+    def __del__(self):
+        for call in self.calls:
+            call()
+loop = new_event_loop()
+ours, theirs = socket.socketpair()
+async def connect():
+    return await asyncio.open_connection(sock=ours)
+reader, writer = loop.run_until_complete(connect())
+late = Late()
+timer = loop.call_later(60, print)
+late.calls = [timer.cancel, writer.transport.abort, writer.transport.is_closing, loop.time, reader.readline]
+unawaited = reader.read(1)
+sys.late = late  # the last to go
+print("end")
+"""
+
+
+def test_what_is_called_while_the_interpreter_finalises_does_no_harm() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", LEFT_TO_THE_END]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (0, "end\n"), result.stderr
 
 
 def test_a_closed_loop_that_nobody_holds_is_freed(new_loop: Any) -> None:

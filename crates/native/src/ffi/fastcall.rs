@@ -9,6 +9,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use super::attached::attached;
+
 /// The arguments of one call, borrowed from the caller's stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Args<'a, 'py> {
@@ -135,7 +137,7 @@ unsafe extern "C" fn trampoline<M: FastMethod>(
 ) -> *mut ffi::PyObject {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // Attaching again is two thread-local accesses; it tells PyO3 that references may be dropped at once.
-        Python::attach(|py| {
+        attached(|py| {
             // SAFETY: by the convention `args` points to `positional` arguments and one more for each name in
             // the tuple `names`, which may be NULL; `args` itself may be NULL when there is none.
             let (slf, args) = unsafe {
@@ -162,7 +164,7 @@ unsafe extern "C" fn trampoline<M: FastMethod>(
         })
     }));
     outcome.unwrap_or_else(|_| {
-        Python::attach(|py| {
+        attached(|py| {
             PySystemError::new_err(format!("panic in headrace: {}", M::NAME.to_string_lossy())).restore(py);
         });
         std::ptr::null_mut()

@@ -7,6 +7,7 @@
 //! 2. The interpreter lock serialises access to [`Guarded`] values: on builds without it the module asks for
 //!    it (`gil_used = true`).
 
+mod attached;
 pub(crate) mod bytes;
 pub(crate) mod call;
 pub(crate) mod context;

@@ -16,6 +16,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use super::attached::attached;
+
 /// What one step came to.
 pub(crate) enum Progress {
     /// The result; `None` is Python's.
@@ -132,7 +134,7 @@ unsafe fn advance(object: *mut Object) -> Advanced {
         }
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Python::attach(|py| {
+        attached(|py| {
             let delegate = this.delegate;
             if !delegate.is_null() {
                 // SAFETY: the delegate is alive: the object holds it.
@@ -194,7 +196,7 @@ unsafe fn advance(object: *mut Object) -> Advanced {
         })
     }));
     outcome.unwrap_or_else(|_| {
-        Python::attach(|py| PySystemError::new_err("panic in a headrace operation").restore(py));
+        attached(|py| PySystemError::new_err("panic in a headrace operation").restore(py));
         Advanced::Raised
     })
 }
@@ -313,7 +315,7 @@ unsafe fn give_up(object: *mut Object) {
         if let Some(mut step) = (*object).step.take()
             && waited
         {
-            let _ = catch_unwind(AssertUnwindSafe(|| Python::attach(|py| step.interrupt(py))));
+            let _ = catch_unwind(AssertUnwindSafe(|| attached(|py| step.interrupt(py))));
         }
     }
 }
@@ -334,7 +336,7 @@ unsafe extern "C" fn throw(object: *mut ffi::PyObject, args: *mut ffi::PyObject)
             return result;
         }
         give_up(this);
-        Python::attach(|py| {
+        attached(|py| {
             let item = |index: ffi::Py_ssize_t| {
                 (index < ffi::PyTuple_GET_SIZE(args))
                     .then(|| Bound::from_borrowed_ptr(py, ffi::PyTuple_GET_ITEM(args, index)))
@@ -372,13 +374,13 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
 }
 
 fn pyo3_close_name() -> *mut ffi::PyObject {
-    Python::attach(|py| pyo3::intern!(py, "close").as_ptr())
+    attached(|py| pyo3::intern!(py, "close").as_ptr())
 }
 
 unsafe extern "C" fn name(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: CPython calls this attached, with a live object.
     let text = unsafe { (*object.cast::<Object>()).step.as_ref().map_or("operation", |step| step.name()) };
-    Python::attach(|py| pyo3::types::PyString::new(py, text).into_any().unbind().into_ptr())
+    attached(|py| pyo3::types::PyString::new(py, text).into_any().unbind().into_ptr())
 }
 
 unsafe extern "C" fn traverse(
@@ -451,7 +453,7 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
 unsafe fn never_awaited(this: *mut Object) {
     // SAFETY: as the caller promises.
     let text = unsafe { (*this).step.as_ref().map_or("operation", |step| step.name()) };
-    Python::attach(|py| {
+    attached(|py| {
         let pending = PyErr::take(py);
         let category = py.get_type::<pyo3::exceptions::PyRuntimeWarning>();
         let message = format!("coroutine '{text}' was never awaited");

@@ -8,6 +8,8 @@ use pyo3::exceptions::PySystemError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::attached::attached;
+
 /// The body of such a function.
 pub(crate) trait Unary {
     /// Its name in Python.
@@ -54,7 +56,7 @@ unsafe extern "C" fn trampoline<U: Unary>(
     argument: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Python::attach(|py| {
+        attached(|py| {
             // SAFETY: `this` is what was given to `bind`; by the convention `argument` is a valid reference
             // for METH_O and NULL for METH_NOARGS. Both outlive the call.
             let (this, argument) =
@@ -69,7 +71,7 @@ unsafe extern "C" fn trampoline<U: Unary>(
         })
     }));
     outcome.unwrap_or_else(|_| {
-        Python::attach(|py| {
+        attached(|py| {
             PySystemError::new_err(format!("panic in headrace: {}", U::NAME.to_string_lossy())).restore(py);
         });
         std::ptr::null_mut()
