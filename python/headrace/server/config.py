@@ -49,6 +49,8 @@ class Config:
     interface: Interface = "auto"
     #: Whether the attribute is a function without arguments that makes the application.
     factory: bool = False
+    #: Worker processes.
+    workers: int = 1
     #: Path prefix that a proxy took off (``root_path``, ``SCRIPT_NAME``).
     root_path: str = ""
     #: Connections that the kernel queues before they are accepted.

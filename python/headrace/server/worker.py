@@ -134,8 +134,14 @@ class Server:
             self._timer = asyncio.get_running_loop().call_later(again, self._poll)
 
 
-async def serve_until_stopped(server: Server, announce: Callable[[], None]) -> None:
-    """Run a server until SIGINT or SIGTERM; a second one ends the wait for running requests."""
+async def serve_until_stopped(
+    server: Server, announce: Callable[[], None], lifeline: int | None = None
+) -> None:
+    """Run a server until SIGINT or SIGTERM; a second one ends the wait for running requests.
+
+    :param announce: called once connections are accepted.
+    :param lifeline: a descriptor that becomes readable when the master has died: the server ends then, too.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -148,10 +154,14 @@ async def serve_until_stopped(server: Server, announce: Callable[[], None]) -> N
     ending: dict[str, asyncio.Task[None]] = {}
     for number in signals:
         loop.add_signal_handler(number, stop_soon)
+    if lifeline is not None:
+        loop.add_reader(lifeline, stop.set)
     try:
         await server.start()
         announce()
         await stop.wait()
+        if lifeline is not None:
+            loop.remove_reader(lifeline)
         ending["task"] = asyncio.create_task(server.stop())
         with contextlib.suppress(asyncio.CancelledError):
             await ending["task"]

@@ -29,6 +29,7 @@ const JOIN_UP_TO: usize = 1024 * 1024;
 /// A WSGI application and what its environs are made of.
 pub(crate) struct Wsgi {
     application: Py<PyAny>,
+    set_running_loop: Py<PyAny>,
     bytes_io: Py<PyAny>,
     names: Names<PyString>,
     /// An environ for each listener, complete but for what differs from request to request.
@@ -76,6 +77,7 @@ impl Wsgi {
     pub(crate) fn new(py: Python<'_>, application: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
             application,
+            set_running_loop: py.import("asyncio")?.getattr("_set_running_loop")?.unbind(),
             bytes_io: py.import("io")?.getattr("BytesIO")?.unbind(),
             names: Names::wsgi(py),
             templates: RefCell::default(),
@@ -138,7 +140,7 @@ impl Wsgi {
     pub(crate) fn writable(&self, py: Python<'_>, host: &Rc<Host>, id: ExchangeId) {
         let stream = self.streams.borrow_mut().remove(&id);
         if let Some(stream) = stream {
-            self.stream(py, host, id, stream);
+            self.outside_loop(py, host, || self.stream(py, host, id, stream));
         }
     }
 
@@ -154,7 +156,33 @@ impl Wsgi {
         }
     }
 
+    /// Run `body` as code outside any loop: Django's ORM, for one, refuses to work where a loop is running, and
+    /// the application may want to run one of its own.
+    fn outside_loop<T>(&self, py: Python<'_>, host: &Host, body: impl FnOnce() -> T) -> T {
+        let set = |event_loop: Bound<'_, PyAny>| {
+            if let Err(error) = self.set_running_loop.bind(py).call1((event_loop,)) {
+                error.write_unraisable(py, None);
+            }
+        };
+        set(py.None().into_bound(py));
+        let result = body();
+        set(host.event_loop.bind(py).clone());
+        result
+    }
+
     fn run(&self, py: Python<'_>, host: &Rc<Host>, id: ExchangeId, environ: &Bound<'_, PyDict>, body: &[u8]) {
+        self.outside_loop(py, host, || self.call(py, host, id, environ, body));
+        host.settle(py);
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        host: &Rc<Host>,
+        id: ExchangeId,
+        environ: &Bound<'_, PyDict>,
+        body: &[u8],
+    ) {
         let outcome = (|| {
             let input = if body.is_empty() {
                 self.bytes_io.bind(py).call0()?
@@ -170,7 +198,6 @@ impl Wsgi {
             Ok((start, result)) => self.answer(py, host, id, &start, &result),
             Err(error) => Self::failed(py, host, id, &error),
         }
-        host.settle(py);
     }
 
     /// Send what the application returned.
