@@ -77,3 +77,22 @@ def test_a_unix_socket_in_a_folder_that_is_not_there(refused, tmp_path: Path) ->
 @pytest.mark.parametrize("bind", ["127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "unix:", ":"])
 def test_a_bind_that_is_no_address(refused, bind: str) -> None:
     refused("good:app", "--bind", bind)
+
+
+def test_the_page_of_the_server_has_every_option_and_its_default(headrace) -> None:
+    import argparse
+
+    from headrace.server import command
+
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    page = Path(__file__).parents[2].joinpath("docs/server.md").read_text()
+    for action in parser._actions:
+        if not action.option_strings or action.dest == "help":
+            continue
+        row = next(
+            (line for line in page.splitlines() if line.startswith(f"| `{action.option_strings[0]}")), None
+        )
+        assert row is not None, f"docs/server.md has no row for {action.option_strings[0]}"
+        if isinstance(action.default, int | float) and not isinstance(action.default, bool):
+            assert f"`{action.default:.0f}`" in row, f"another default in {row!r}"
