@@ -144,13 +144,12 @@ class Processes:
                     cwd=folder,
                     env=whole,
                     start_new_session=True,
-                    preexec_fn=_pin_to(cores),
+                    preexec_fn=self._before_program(cores),
                 )
             except OSError as error:
                 raise StartFailure(f"cannot run {words[0]}: {error.strerror}") from None
         running = Running(name, process, log_path, stop_signal)
         self._running.append(running)
-        self._tell(f"+group {running.pid}")
         return running
 
     def wait_ready(self, running: Running, ready: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -182,6 +181,21 @@ class Processes:
             self._running.remove(running)
             self._tell(f"-group {running.pid}")
 
+    def _before_program(self, cores: Sequence[int]) -> Callable[[], None]:
+        """What a child does before it becomes the program: keep to the cores given, and name itself to the guard.
+
+        Were it the bench that told the guard, a bench killed just after the child began would leave it running.
+        """
+        assert self._guard.stdin is not None
+        pipe = self._guard.stdin.fileno()
+
+        def prepare() -> None:
+            if cores:
+                os.sched_setaffinity(0, cores)
+            os.write(pipe, f"+group {os.getpid()}\n".encode())
+
+        return prepare
+
     def _tell(self, line: str) -> None:
         """Tell the guard what to end or to forget."""
         if self._guard.stdin is not None:
@@ -208,10 +222,3 @@ def accepts(port: int = 0, path: str = "", host: str = "127.0.0.1") -> bool:
         except OSError:
             return False
         return True
-
-
-def _pin_to(cores: Sequence[int]) -> Callable[[], None] | None:
-    """What a child does before it becomes the program: keep to the cores given."""
-    if not cores:
-        return None
-    return lambda: os.sched_setaffinity(0, cores)
