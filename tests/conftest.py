@@ -49,6 +49,14 @@ class Served:
         """What the server has written so far."""
         return self._log.read_text()
 
+    def wait_for_log(self, text: str, count: int = 1) -> None:
+        """Wait until the log has ``text`` so many times: what a client sees may come before it."""
+        deadline = time.monotonic() + 15
+        while self.log.count(text) < count:
+            assert time.monotonic() < deadline, f"{text!r} is not {count} times in {self.log}"
+            time.sleep(0.02)
+        assert self.log.count(text) == count
+
     def wait_until_ready(self) -> None:
         """Wait until connections are accepted."""
         deadline = time.monotonic() + 30

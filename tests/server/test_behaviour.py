@@ -327,10 +327,7 @@ def test_an_application_that_breaks_the_protocol(served, path: str, message: str
         assert b"12345" not in answer
     else:
         assert answer.startswith(b"HTTP/1.1 500 ")
-    deadline = time.monotonic() + 10
-    while served.log.count(message) == before and time.monotonic() < deadline:
-        time.sleep(0.01)  # a connection may break before the log says why
-    assert served.log.count(message) == before + 1
+    served.wait_for_log(message, before + 1)
 
 
 def test_a_message_after_the_last_is_told_so(served) -> None:

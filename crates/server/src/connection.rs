@@ -16,6 +16,8 @@ pub(crate) enum Phase {
     Head,
     /// A request was handed to the application, and its answer is not complete.
     Exchange,
+    /// The connection has left HTTP: its bytes are the application's.
+    Upgraded,
     /// No further request is read. The answer goes out; then the client is given time to read it, as closing
     /// with unread input would reset the connection and lose it (RFC 9112 section 9.6).
     Closing,
@@ -118,7 +120,7 @@ impl Connection {
             Phase::Head if self.input.is_empty() => Some(Timer::Idle),
             Phase::Head => Some(Timer::Head),
             Phase::Exchange if self.exchange.wants_body => Some(Timer::Body),
-            Phase::Exchange => None,
+            Phase::Exchange | Phase::Upgraded => None,
         }
     }
 }

@@ -228,7 +228,8 @@ impl Core {
     /// The client will send nothing more; the application hears of it once.
     pub(crate) fn note_disconnect(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        if connection.phase == Phase::Exchange && !connection.exchange.disconnected {
+        if matches!(connection.phase, Phase::Exchange | Phase::Upgraded) && !connection.exchange.disconnected
+        {
             connection.exchange.disconnected = true;
             let id = ExchangeId { slot: slot as u32, serial: connection.exchange.serial };
             self.todo.push_back(Todo::Disconnected(id));
@@ -241,7 +242,8 @@ impl Core {
         let reads = match connection.phase {
             Phase::Head => !connection.has_unseen_input(),
             Phase::Closing => true,
-            Phase::Exchange if connection.exchange.disconnected => false,
+            Phase::Exchange | Phase::Upgraded if connection.exchange.disconnected => false,
+            Phase::Upgraded => connection.input.len() < HIGH_WATER,
             Phase::Exchange if connection.exchange.decoder.is_done() => connection.input.len() < HIGH_WATER,
             Phase::Exchange => connection.exchange.inbound.len() < BODY_HIGH_WATER,
         };
@@ -333,7 +335,9 @@ impl Core {
     /// Answer a request that has no valid reading, or came too late, and end the connection.
     pub(crate) fn refuse(&mut self, slot: usize, reject: Reject) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        if connection.phase == Phase::Exchange && !connection.exchange.is_replaceable() {
+        if connection.phase == Phase::Upgraded
+            || connection.phase == Phase::Exchange && !connection.exchange.is_replaceable()
+        {
             // The answer is half out: nothing can be said any more but by breaking off.
             return self.close(slot);
         }

@@ -17,6 +17,7 @@ mod date;
 mod exchange;
 mod output;
 mod server;
+mod upgrade;
 
 pub use app::{App, ConnectionInfo};
 pub use config::Config;

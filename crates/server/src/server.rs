@@ -29,7 +29,7 @@ const PARTIAL_HEAD_STEP: usize = 4 * 1024;
 /// An HTTP server on a poller that it shares with others.
 #[derive(Debug)]
 pub struct Server {
-    core: RefCell<Core>,
+    pub(crate) core: RefCell<Core>,
 }
 
 /// Counts since the server was made, and what is open now.
@@ -96,7 +96,11 @@ impl Server {
             connections: core.connections.len(),
             accepted: core.accepted,
             requests: core.requests,
-            in_flight: core.connections.iter().filter(|(_, c)| c.phase == Phase::Exchange).count(),
+            in_flight: core
+                .connections
+                .iter()
+                .filter(|(_, c)| matches!(c.phase, Phase::Exchange | Phase::Upgraded))
+                .count(),
         }
     }
 
@@ -131,7 +135,7 @@ impl Server {
         }
         if readiness.writable && connection.output.pending() > 0 {
             core.flush(key.slot);
-        } else if readiness.hangup && connection.phase == Phase::Exchange {
+        } else if readiness.hangup && matches!(connection.phase, Phase::Exchange | Phase::Upgraded) {
             // Both halves are over: there is nobody to answer.
             core.close(key.slot);
         }
@@ -145,6 +149,7 @@ impl Server {
                     core = self.core.borrow_mut();
                 }
                 Phase::Exchange => core.read_in_exchange(key),
+                Phase::Upgraded => core.read_upgraded(key),
                 Phase::Closing => core.discard(key.slot),
             }
         }
@@ -272,7 +277,11 @@ impl Server {
             // The usual end of a request: all is sent, nothing is waiting, the interest is as it was.
             return core.arm(key);
         }
-        if connection.phase != Phase::Closing {
+        if connection.phase == Phase::Upgraded && !rest.is_empty() {
+            connection.input.extend_from_slice(rest);
+            let id = ExchangeId { slot: key.slot as u32, serial: connection.exchange.serial };
+            core.todo.push_back(Todo::BodyReady(id));
+        } else if connection.phase != Phase::Closing {
             connection.input.extend_from_slice(rest);
             connection.seen = if complete { connection.input.len() } else { 0 };
         }

@@ -6,16 +6,20 @@ use std::rc::Rc;
 
 use headrace_server::http1::{RequestHead, Version};
 use headrace_server::{ConnectionInfo, ExchangeId};
+use headrace_websocket::Handshake;
 use pyo3::exceptions::asyncio::CancelledError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use super::conversation::Conversation;
 use super::exchange::{ClientDisconnected, Exchange, Receive, Send};
 use super::host::Host;
 use super::log;
 use super::names::Names;
+use super::websocket::{self, WebSocket};
 use crate::ffi;
+use crate::ffi::unary::Unary;
 
 /// Makes tasks: an eager one runs to its first real wait before the constructor returns.
 pub(crate) enum Tasks {
@@ -76,13 +80,18 @@ impl Asgi {
         head: &RequestHead<'_, '_>,
         from: &ConnectionInfo,
     ) {
+        if head.upgrade.is_some() && self.websocket(py, host, id, head, from) {
+            return;
+        }
         let exchange = match Bound::new(py, Exchange::new(Rc::clone(host), id)) {
             Ok(exchange) => exchange,
             Err(error) => return self.failed(py, host, id, &error),
         };
-        let outcome = self.scope(py, head, from).and_then(|scope| self.call(&exchange, &scope));
+        let outcome = self
+            .scope(py, head, from)
+            .and_then(|scope| self.call::<Receive, Send>(exchange.as_any(), host, &scope));
         match outcome {
-            Ok(task) => self.follow(py, host, &exchange, task),
+            Ok(task) => self.follow(py, host, Conversation::Http(exchange.clone().unbind()), &task),
             Err(error) => {
                 host.forget(&exchange);
                 self.failed(py, host, id, &error);
@@ -90,23 +99,64 @@ impl Asgi {
         }
     }
 
-    /// Call the application and make a task of it.
-    fn call<'py>(
+    /// Begin a WebSocket, if that is what the request asks for. Returns whether it has been dealt with.
+    fn websocket(
         &self,
-        exchange: &Bound<'py, Exchange>,
+        py: Python<'_>,
+        host: &Rc<Host>,
+        id: ExchangeId,
+        head: &RequestHead<'_, '_>,
+        from: &ConnectionInfo,
+    ) -> bool {
+        let fields = head.fields.iter().map(|field| (field.name, field.value));
+        let handshake = match Handshake::from_request(head.method.as_bytes(), fields) {
+            Ok(Some(handshake)) => handshake,
+            Ok(None) => return false,
+            Err(refusal) => {
+                host.server.fail(id, refusal.status(), "not a valid WebSocket handshake");
+                return true;
+            }
+        };
+        let outcome = (|| {
+            let scope = self.scope(py, head, from)?;
+            scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+            scope.set_item(intern!(py, "scheme"), intern!(py, "ws"))?;
+            scope.set_item(intern!(py, "subprotocols"), PyList::new(py, handshake.subprotocols())?)?;
+            let extensions = PyDict::new(py);
+            extensions.set_item("websocket.http.response", PyDict::new(py))?;
+            scope.set_item(intern!(py, "extensions"), extensions)?;
+            scope.del_item(intern!(py, "method"))?;
+            let socket = Bound::new(py, WebSocket::new(Rc::clone(host), id, handshake))?;
+            host.sockets.borrow_mut().insert(id, socket.clone().unbind());
+            let task = self.call::<websocket::Receive, websocket::Send>(socket.as_any(), host, &scope)?;
+            self.follow(py, host, Conversation::WebSocket(socket.unbind()), &task);
+            PyResult::Ok(())
+        })();
+        if let Err(error) = outcome {
+            host.sockets.borrow_mut().remove(&id);
+            self.failed(py, host, id, &error);
+        }
+        true
+    }
+
+    /// Call the application and make a task of it. `object` is what `receive` and `send` are bound to.
+    fn call<'py, R: Unary, S: Unary>(
+        &self,
+        object: &Bound<'py, PyAny>,
+        host: &Rc<Host>,
         scope: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = scope.py();
-        let receive = ffi::unary::bind::<Receive>(exchange.as_any())?;
-        let send = ffi::unary::bind::<Send>(exchange.as_any())?;
+        let receive = ffi::unary::bind::<R>(object)?;
+        let send = ffi::unary::bind::<S>(object)?;
         let coroutine = self.application.bind(py).call1((scope, receive, send))?;
         match &self.tasks {
             Tasks::Eager { class, names } => {
-                let event_loop = exchange.get().event_loop(py);
+                let event_loop = host.event_loop.bind(py);
                 let eager = pyo3::types::PyBool::new(py, true);
                 ffi::call::with_names(
                     class.bind(py),
-                    [&coroutine, &event_loop, eager.as_any()],
+                    [&coroutine, event_loop, eager.as_any()],
                     names.bind(py),
                 )
             }
@@ -115,28 +165,60 @@ impl Asgi {
     }
 
     /// Look after a task: now if it is done already, else when it is.
-    fn follow<'py>(
-        &self,
-        py: Python<'py>,
-        host: &Rc<Host>,
-        exchange: &Bound<'py, Exchange>,
-        task: Bound<'py, PyAny>,
-    ) {
+    fn follow(&self, py: Python<'_>, host: &Rc<Host>, conversation: Conversation, task: &Bound<'_, PyAny>) {
         let followed = (|| {
             if task.call_method0(intern!(py, "done"))?.is_truthy()? {
-                self.finished(py, host, exchange, &task);
+                self.over(py, host, &conversation, task);
                 return Ok(());
             }
             let number = self.next_task.get();
             self.next_task.set(number.wrapping_add(1));
             self.running.borrow_mut().insert(number, task.clone().unbind());
-            let follower = Bound::new(py, Follower { exchange: exchange.clone().unbind(), number })?;
+            let follower = Bound::new(py, Follower { conversation, number })?;
             task.call_method1(intern!(py, "add_done_callback"), (follower,))?;
             PyResult::Ok(())
         })();
         if let Err(error) = followed {
-            self.failed(py, host, exchange.get().id(), &error);
+            log::exception(py, "Exception in the server", &error);
         }
+    }
+
+    /// The task of a conversation is over.
+    fn over(&self, py: Python<'_>, host: &Rc<Host>, conversation: &Conversation, task: &Bound<'_, PyAny>) {
+        match conversation {
+            Conversation::Http(exchange) => self.finished(py, host, exchange.bind(py), task),
+            Conversation::WebSocket(socket) => self.hung_up(py, host, socket.bind(py), task),
+        }
+    }
+
+    /// The task of a WebSocket is over: see that the client hears of it.
+    fn hung_up(
+        &self,
+        py: Python<'_>,
+        host: &Rc<Host>,
+        socket: &Bound<'_, WebSocket>,
+        task: &Bound<'_, PyAny>,
+    ) {
+        let id = socket.get().id();
+        match task.call_method0(intern!(py, "exception")) {
+            Ok(none) if none.is_none() => {
+                if socket.get().is_unfinished() {
+                    socket.get().end(py, 1000, 500, "Internal Server Error");
+                }
+            }
+            Err(error) if error.is_instance_of::<CancelledError>(py) => {
+                socket.get().end(py, 1012, 503, "Service Unavailable");
+            }
+            Ok(exception) => self.socket_failed(py, host, socket, &PyErr::from_value(exception)),
+            Err(error) => self.socket_failed(py, host, socket, &error),
+        }
+        host.sockets.borrow_mut().remove(&id);
+        host.settle(py);
+    }
+
+    fn socket_failed(&self, py: Python<'_>, host: &Rc<Host>, socket: &Bound<'_, WebSocket>, error: &PyErr) {
+        socket.get().end(py, 1011, 500, "Internal Server Error");
+        self.failed(py, host, socket.get().id(), error);
     }
 
     /// The task is over: see that its request is answered, and that nobody waits in vain.
@@ -286,7 +368,7 @@ pub(crate) fn unescaped(raw: &[u8]) -> Vec<u8> {
 /// Called when a task is done.
 #[pyclass(frozen, module = "headrace._native", name = "_Follower")]
 struct Follower {
-    exchange: Py<Exchange>,
+    conversation: Conversation,
     number: u64,
 }
 
@@ -294,11 +376,10 @@ struct Follower {
 impl Follower {
     fn __call__(&self, task: &Bound<'_, PyAny>) {
         let py = task.py();
-        let exchange = self.exchange.bind(py);
-        let host = exchange.get().host();
+        let host = self.conversation.host(py);
         if let super::host::Application::Asgi(asgi) = &host.application {
             asgi.running.borrow_mut().remove(&self.number);
-            asgi.finished(py, &host, exchange, task);
+            asgi.over(py, &host, &self.conversation, task);
         }
     }
 }

@@ -4,7 +4,7 @@
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 
-use super::exchange::Exchange;
+use super::conversation::Conversation;
 use crate::ffi::Guarded;
 use std::cell::RefCell;
 
@@ -48,7 +48,7 @@ impl Done {
 /// An awaitable that tries, waits for a future, and tries again: `receive()`, or `send()` to a slow client.
 #[pyclass(frozen, module = "headrace._native", name = "_Waiting")]
 pub(crate) struct Waiting {
-    exchange: Py<Exchange>,
+    conversation: Conversation,
     what: What,
     /// The iterator of the future that is being awaited.
     future: Guarded<RefCell<Option<Py<PyAny>>>>,
@@ -64,8 +64,8 @@ pub(crate) enum What {
 }
 
 impl Waiting {
-    pub(crate) fn new(exchange: Py<Exchange>, what: What) -> Self {
-        Self { exchange, what, future: Guarded::new(RefCell::new(None)) }
+    pub(crate) fn new(conversation: Conversation, what: What) -> Self {
+        Self { conversation, what, future: Guarded::new(RefCell::new(None)) }
     }
 
     /// One step: yields what asyncio's task is to wait for, or stops with the value.
@@ -84,11 +84,7 @@ impl Waiting {
                     }
                 }
             }
-            let exchange = self.exchange.bind(py);
-            let outcome = match self.what {
-                What::Receive => Exchange::try_receive(exchange)?,
-                What::Send => Exchange::try_send(exchange)?,
-            };
+            let outcome = self.conversation.attempt(py, self.what)?;
             match outcome {
                 Ok(value) => return Err(PyStopIteration::new_err((value.unbind(),))),
                 Err(future) => {

@@ -12,7 +12,8 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{create_exception, intern};
 
 use super::awaitable::{Waiting, What};
-use super::host::Host;
+use super::conversation::{Conversation, Tried};
+use super::host::{Host, wake};
 use crate::ffi::Guarded;
 use crate::ffi::unary::Unary;
 
@@ -86,7 +87,7 @@ impl Unary for Receive {
     ) -> PyResult<Bound<'py, PyAny>> {
         let exchange = bound_to.cast::<Exchange>()?.to_owned();
         let py = exchange.py();
-        Ok(Bound::new(py, Waiting::new(exchange.unbind(), What::Receive))?.into_any())
+        Ok(Bound::new(py, Waiting::new(Conversation::Http(exchange.unbind()), What::Receive))?.into_any())
     }
 }
 
@@ -109,10 +110,6 @@ impl Exchange {
 
     pub(crate) fn host(&self) -> Rc<Host> {
         Rc::clone(&self.state.host)
-    }
-
-    pub(crate) fn event_loop<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.state.host.event_loop.bind(py).clone()
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -203,15 +200,14 @@ impl Exchange {
         match outcome.map_err(send_error)? {
             WriteState::Ready => Ok(state.host.done(py)),
             WriteState::Full => {
-                Ok(Bound::new(py, Waiting::new(this.clone().unbind(), What::Send))?.into_any())
+                Ok(Bound::new(py, Waiting::new(Conversation::Http(this.clone().unbind()), What::Send))?
+                    .into_any())
             }
         }
     }
 
     /// Whether more can be sent; if not, the future that tells when to try again.
-    pub(crate) fn try_send<'py>(
-        this: &Bound<'py, Self>,
-    ) -> PyResult<Result<Bound<'py, PyAny>, Bound<'py, PyAny>>> {
+    pub(crate) fn try_send<'py>(this: &Bound<'py, Self>) -> PyResult<Tried<'py>> {
         let py = this.py();
         let state = &this.get().state;
         if !state.host.server.is_open(state.id) {
@@ -227,9 +223,7 @@ impl Exchange {
     // Receiving
 
     /// The next event, or the future that tells when to try again.
-    pub(crate) fn try_receive<'py>(
-        this: &Bound<'py, Self>,
-    ) -> PyResult<Result<Bound<'py, PyAny>, Bound<'py, PyAny>>> {
+    pub(crate) fn try_receive<'py>(this: &Bound<'py, Self>) -> PyResult<Tried<'py>> {
         let py = this.py();
         let state = &this.get().state;
         if this.get().is_complete() {
@@ -276,22 +270,6 @@ impl State {
     }
 }
 
-/// Set the futures' results; those whose task was cancelled are done already.
-fn wake(py: Python<'_>, futures: Vec<Py<PyAny>>) {
-    for future in futures {
-        let future = future.bind(py);
-        let set = || -> PyResult<()> {
-            if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-            }
-            Ok(())
-        };
-        if let Err(error) = set() {
-            error.write_unraisable(py, Some(future));
-        }
-    }
-}
-
 fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let message = PyDict::new(py);
     message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
@@ -299,7 +277,7 @@ fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// Write the headers of a message: an iterable of pairs of bytes.
-fn encode_headers(
+pub(crate) fn encode_headers(
     encoder: &mut ResponseEncoder,
     head: &mut Vec<u8>,
     headers: &Bound<'_, PyAny>,
@@ -335,7 +313,7 @@ fn encode_header(encoder: &mut ResponseEncoder, head: &mut Vec<u8>, pair: &Bound
     }
 }
 
-fn encode_error(error: headrace_server::http1::EncodeError) -> PyErr {
+pub(crate) fn encode_error(error: headrace_server::http1::EncodeError) -> PyErr {
     PyRuntimeError::new_err(format!("ASGI message 'http.response.start': {error}"))
 }
 

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use super::asgi::Asgi;
 use super::awaitable::Done;
 use super::exchange::Exchange;
+use super::websocket::WebSocket;
 use super::wsgi::Wsgi;
 
 /// The interface that the application speaks.
@@ -32,6 +33,8 @@ pub(crate) struct Host {
     done: Py<Done>,
     /// Exchanges with futures to be set.
     waiting: RefCell<HashMap<ExchangeId, Py<Exchange>>>,
+    /// WebSockets whose task is not over.
+    pub(crate) sockets: RefCell<HashMap<ExchangeId, Py<WebSocket>>>,
     /// Called to have [`Host::expire`] run soon, where the loop does not ask for deadlines by itself.
     pub(crate) nudge: Option<Py<PyAny>>,
 }
@@ -51,6 +54,7 @@ impl Host {
             scratch: RefCell::default(),
             done: Py::new(py, Done)?,
             waiting: RefCell::default(),
+            sockets: RefCell::default(),
             nudge,
         })
     }
@@ -70,6 +74,11 @@ impl Host {
         futures.borrow_mut().push(future.clone().unbind());
         self.waiting.borrow_mut().insert(exchange.get().id(), exchange.clone().unbind());
         Ok(future)
+    }
+
+    /// The WebSocket of this id, if it is one.
+    fn socket<'py>(&self, py: Python<'py>, id: ExchangeId) -> Option<Bound<'py, WebSocket>> {
+        self.sockets.borrow().get(&id).map(|socket| socket.bind(py).clone())
     }
 
     /// The exchange, if somebody waits for it.
@@ -144,6 +153,9 @@ impl App for Attached<'_, '_> {
     fn body_ready(&self, _: &Server, id: ExchangeId) {
         match &self.host.application {
             Application::Asgi(_) => {
+                if let Some(socket) = self.host.socket(self.py, id) {
+                    return socket.get().input_ready(self.py);
+                }
                 if let Some(exchange) = self.host.waiter(self.py, id) {
                     exchange.get().wake_receivers(self.py);
                     self.host.rewait(&exchange);
@@ -156,6 +168,9 @@ impl App for Attached<'_, '_> {
     fn writable(&self, _: &Server, id: ExchangeId) {
         match &self.host.application {
             Application::Asgi(_) => {
+                if let Some(socket) = self.host.socket(self.py, id) {
+                    return socket.get().writable(self.py);
+                }
                 if let Some(exchange) = self.host.waiter(self.py, id) {
                     exchange.get().wake_all(self.py);
                 }
@@ -167,6 +182,9 @@ impl App for Attached<'_, '_> {
     fn disconnected(&self, _: &Server, id: ExchangeId) {
         match &self.host.application {
             Application::Asgi(_) => {
+                if let Some(socket) = self.host.socket(self.py, id) {
+                    return socket.get().disconnected(self.py);
+                }
                 if let Some(exchange) = self.host.waiter(self.py, id) {
                     exchange.get().wake_all(self.py);
                 }
@@ -181,6 +199,22 @@ impl Host {
     fn rewait(&self, exchange: &Bound<'_, Exchange>) {
         if exchange.get().is_waited_for() {
             self.waiting.borrow_mut().insert(exchange.get().id(), exchange.clone().unbind());
+        }
+    }
+}
+
+/// Set the futures' results; those whose task was cancelled are done already.
+pub(crate) fn wake(py: Python<'_>, futures: Vec<Py<PyAny>>) {
+    for future in futures {
+        let future = future.bind(py);
+        let set = || -> PyResult<()> {
+            if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+            }
+            Ok(())
+        };
+        if let Err(error) = set() {
+            error.write_unraisable(py, Some(future));
         }
     }
 }

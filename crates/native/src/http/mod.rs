@@ -2,11 +2,13 @@
 
 mod asgi;
 mod awaitable;
+mod conversation;
 mod exchange;
 mod host;
 mod log;
 mod names;
 mod python;
+mod websocket;
 mod wsgi;
 
 use pyo3::prelude::*;

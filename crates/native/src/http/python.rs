@@ -203,8 +203,13 @@ impl HttpServer {
     }
 
     /// Stop accepting; close idle connections, and the others after the answer they are at.
-    fn drain(&self) {
-        self.state.host.server.drain();
+    fn drain(&self, py: Python<'_>) {
+        let host = &self.state.host;
+        host.server.drain();
+        let sockets: Vec<_> = host.sockets.borrow().values().map(|socket| socket.clone_ref(py)).collect();
+        for socket in sockets {
+            socket.bind(py).get().end(py, 1012, 503, "Service Unavailable");
+        }
     }
 
     /// Close every connection at once.
