@@ -225,6 +225,16 @@ impl Core {
         }
     }
 
+    /// Take a connection out, alive: its descriptor and what was read ahead.
+    pub(crate) fn release(&mut self, slot: usize) -> Option<(OwnedFd, Vec<u8>)> {
+        let mut connection = self.connections.try_remove(slot)?;
+        let _ = self.poller.deregister(&connection.fd);
+        connection.output.reclaim(&mut self.spare);
+        let mut unread = connection.exchange.inbound;
+        unread.append(&mut connection.input);
+        Some((connection.fd, unread))
+    }
+
     /// The client will send nothing more; the application hears of it once.
     pub(crate) fn note_disconnect(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };

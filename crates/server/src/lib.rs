@@ -14,6 +14,7 @@ pub mod config;
 mod connection;
 mod core;
 mod date;
+mod detach;
 mod exchange;
 mod output;
 mod server;

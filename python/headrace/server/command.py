@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interface",
-        choices=("auto", "asgi", "wsgi"),
+        choices=("auto", "asgi", "wsgi", "tornado"),
         default=defaults.interface,
         help="the interface that the application speaks (default: by a look at it)",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-Interface = Literal["auto", "asgi", "wsgi"]
+Interface = Literal["auto", "asgi", "wsgi", "tornado"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

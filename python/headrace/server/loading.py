@@ -61,12 +61,15 @@ def load(reference: str, *, factory: bool = False) -> Any:
     return found
 
 
-def interface(application: Any) -> Literal["asgi", "wsgi"]:
+def interface(application: Any) -> Literal["asgi", "wsgi", "tornado"]:
     """Which interface an application speaks, from what it looks like.
 
     ASGI applications are coroutine functions, objects whose ``__call__`` is one, or callables of exactly
-    three parameters; everything else is WSGI.
+    three parameters; instances of ``tornado.web.Application`` are Tornado's; everything else is WSGI.
     """
+    tornado_web = sys.modules.get("tornado.web")
+    if tornado_web is not None and isinstance(application, tornado_web.Application):
+        return "tornado"
     call = application
     while isinstance(call, functools.partial):
         call = call.func

@@ -48,7 +48,7 @@ class Server:
         self._sockets = sockets
         self._config = config
         self._multiprocess = multiprocess
-        self._interface: Literal["asgi", "wsgi"] = (
+        self._interface: Literal["asgi", "wsgi", "tornado"] = (
             loading.interface(application) if config.interface == "auto" else config.interface
         )
         self._lifespan: Lifespan | None = None

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use super::asgi::Asgi;
 use super::awaitable::Done;
 use super::exchange::Exchange;
+use super::tornado::Tornado;
 use super::websocket::WebSocket;
 use super::wsgi::Wsgi;
 
@@ -21,6 +22,7 @@ use super::wsgi::Wsgi;
 pub(crate) enum Application {
     Asgi(Asgi),
     Wsgi(Wsgi),
+    Tornado(Tornado),
 }
 
 /// A server and its application.
@@ -147,6 +149,7 @@ impl App for Attached<'_, '_> {
         match &self.host.application {
             Application::Asgi(asgi) => asgi.request(self.py, self.host, id, head, from),
             Application::Wsgi(wsgi) => wsgi.request(self.py, self.host, id, head, from),
+            Application::Tornado(tornado) => tornado.request(self.py, self.host, id, head, from),
         }
     }
 
@@ -162,6 +165,7 @@ impl App for Attached<'_, '_> {
                 }
             }
             Application::Wsgi(wsgi) => wsgi.body_ready(self.py, self.host, id),
+            Application::Tornado(tornado) => tornado.body_ready(self.py, id),
         }
     }
 
@@ -176,6 +180,7 @@ impl App for Attached<'_, '_> {
                 }
             }
             Application::Wsgi(wsgi) => wsgi.writable(self.py, self.host, id),
+            Application::Tornado(tornado) => tornado.writable(self.py, id),
         }
     }
 
@@ -190,6 +195,7 @@ impl App for Attached<'_, '_> {
                 }
             }
             Application::Wsgi(wsgi) => wsgi.disconnected(self.py, self.host, id),
+            Application::Tornado(tornado) => tornado.disconnected(self.py, id),
         }
     }
 }

@@ -8,6 +8,7 @@ mod host;
 mod log;
 mod names;
 mod python;
+mod tornado;
 mod websocket;
 mod wsgi;
 

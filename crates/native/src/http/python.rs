@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::asgi::{Asgi, Tasks};
 use super::host::{Application, Host};
+use super::tornado::Tornado;
 use super::wsgi::Wsgi;
 use crate::eventloop::LoopCore;
 use crate::ffi::Guarded;
@@ -24,8 +25,8 @@ const BATCH: usize = 256;
 
 /// An HTTP server that calls an application, on a poller of its own that an asyncio loop watches.
 ///
-/// :param application: the ASGI or WSGI application object.
-/// :param interface: "asgi" or "wsgi".
+/// :param application: the ASGI, WSGI or Tornado application object.
+/// :param interface: "asgi", "wsgi" or "tornado".
 /// :param event_loop: the asyncio loop that runs the application's tasks, in whose thread all of this runs.
 /// :param nudge: called with no argument when :meth:`poll` should run soon.
 /// :param options: limits and times, by the names of :class:`headrace.server.config.Limits`.
@@ -126,6 +127,7 @@ impl HttpServer {
         let application = match interface {
             "asgi" => Application::Asgi(Asgi::new(py, application, tasks(py, event_loop.bind(py))?)),
             "wsgi" => Application::Wsgi(Wsgi::new(py, application)?),
+            "tornado" => Application::Tornado(Tornado::new(py, application.bind(py), event_loop.bind(py))?),
             other => return Err(PyValueError::new_err(format!("unknown interface {other:?}"))),
         };
         let config = config(options)?;
@@ -154,6 +156,8 @@ impl HttpServer {
         match &self.state.host.application {
             Application::Asgi(asgi) => asgi.add_template(template),
             Application::Wsgi(wsgi) => wsgi.add_template(template),
+            // What Tornado wants to know of a listener is the connection's: its client.
+            Application::Tornado(_) => {}
         }
         self.state.host.server.listen(fd)?;
         Ok(())
@@ -222,7 +226,7 @@ impl HttpServer {
     fn tasks(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
         match &self.state.host.application {
             Application::Asgi(asgi) => asgi.running(py),
-            Application::Wsgi(_) => Vec::new(),
+            Application::Wsgi(_) | Application::Tornado(_) => Vec::new(),
         }
     }
 

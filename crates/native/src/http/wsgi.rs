@@ -381,7 +381,7 @@ fn close(result: &Bound<'_, PyAny>) {
 }
 
 /// Bytes as the string of the same code points, as PEP 3333 has them.
-fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+pub(crate) fn latin1<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     if let Ok(text) = std::str::from_utf8(bytes)
         && bytes.is_ascii()
     {
