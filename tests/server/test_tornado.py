@@ -122,9 +122,7 @@ def test_static_files_and_ranges(served) -> None:
 
 
 def test_posts_and_errors(served) -> None:
-    status, _, body = served.ask(
-        "POST", "/", b"a=b", {"Content-Type": "application/x-www-form-urlencoded"}
-    )
+    status, _, body = served.ask("POST", "/", b"a=b", {"Content-Type": "application/x-www-form-urlencoded"})
     assert (status, body) == (200, b'{"length": 3, "client": "127.0.0.1", "form": "b"}')
     status, _, body = served.ask("POST", "/", b"x" * 1_000_000)
     assert (status, body) == (200, b'{"length": 1000000, "client": "127.0.0.1", "form": ""}')
@@ -185,7 +183,9 @@ def test_web_socket(served) -> None:
         assert got.read(2 + len(payload)) == bytes([0x81, len(payload)]) + payload[::-1]
         client.sendall(frame)
         assert got.read(2 + len(payload)) == bytes([0x81, len(payload)]) + payload[::-1]
-        client.sendall(bytes([0x88, 0x82]) + mask + bytes(b ^ mask[i] for i, b in enumerate(struct.pack("!H", 1000))))
+        client.sendall(
+            bytes([0x88, 0x82]) + mask + bytes(b ^ mask[i] for i, b in enumerate(struct.pack("!H", 1000)))
+        )
         assert got.read(4) == b"\x88\x02\x03\xe8"
         assert got.read() == b""
 
