@@ -36,6 +36,8 @@ class Upload(tornado.web.RequestHandler):
     async def prepare(self):
         await asyncio.sleep(0)
         self.request.connection.set_max_body_size(3_000_000)
+        if self.request.headers.get("X-Timeout"):
+            self.request.connection.set_body_timeout(0.2)
         self.pieces = self.length = 0
 
     async def data_received(self, chunk):
@@ -143,6 +145,17 @@ def test_fields_of_one_name(served) -> None:
 def test_streamed_upload(served) -> None:
     status, _, body = served.ask("POST", "/upload", b"x" * 2_000_000)
     assert (status, body) == (200, b'{"length": 2000000, "several": true}')
+
+
+def test_a_body_has_the_time_and_size_that_its_handler_gives_it(served) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as client:
+        client.sendall(b"POST /upload HTTP/1.1\r\nHost: a\r\nX-Timeout: 1\r\nContent-Length: 9\r\n\r\nabc")
+        assert client.recv(65536).startswith(b"HTTP/1.1 408 ")
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as client:
+        client.sendall(b"POST /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        time.sleep(0.2)
+        client.sendall(b"3d0900\r\n" + b"x" * 3_000_000)
+        assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
 def test_flush(served) -> None:

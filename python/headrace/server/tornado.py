@@ -50,6 +50,8 @@ def deliver(delegate: httputil.HTTPMessageDelegate, connection: Any, waiting: Aw
 async def _deliver(
     delegate: httputil.HTTPMessageDelegate, connection: Any, waiting: Awaitable[None] | None
 ) -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
     try:
         if waiting is not None:
             await waiting
@@ -62,8 +64,14 @@ async def _deliver(
                 waiting = delegate.data_received(chunk) if chunk else None
                 if waiting is not None:
                     await waiting
-            else:
+            elif connection.body_timeout is None:
                 await chunk
+            else:
+                async with asyncio.timeout_at(started + connection.body_timeout):
+                    await chunk
+        delegate.on_connection_close()
+    except TimeoutError:
+        connection.fail(408)
         delegate.on_connection_close()
     except OSError:
         delegate.on_connection_close()

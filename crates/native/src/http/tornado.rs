@@ -236,6 +236,8 @@ struct State {
     /// The answer is complete, the client has gone, or the connection was given away.
     over: Cell<bool>,
     close_callback: RefCell<Option<Py<PyAny>>>,
+    /// Seconds that the whole body may take, where the handler has said so.
+    body_timeout: Cell<Option<f64>>,
     /// Futures that wait for room, or for more of the body.
     waiting: RefCell<Vec<Py<PyAny>>>,
     /// The head of an answer that changes the protocol: it goes out when the connection is detached.
@@ -362,6 +364,7 @@ impl Connection {
                 id,
                 over: Cell::new(false),
                 close_callback: RefCell::default(),
+                body_timeout: Cell::new(None),
                 waiting: RefCell::default(),
                 upgrade: RefCell::default(),
             }),
@@ -452,6 +455,15 @@ impl Connection {
         self.state.host.server.limit_body(self.state.id, limit);
     }
 
+    fn set_body_timeout(&self, seconds: f64) {
+        self.state.body_timeout.set(Some(seconds));
+    }
+
+    #[getter]
+    fn body_timeout(&self) -> Option<f64> {
+        self.state.body_timeout.get()
+    }
+
     /// Take what has come of the body: bytes, None at its end, or a future after which to ask again.
     ///
     /// :raises OSError: when the client has gone.
@@ -471,7 +483,11 @@ impl Connection {
 
     /// Answer in the application's place, if nothing has gone out; else break the connection off.
     fn fail(&self, py: Python<'_>, status: u16) {
-        let text = if status == 400 { "Bad Request" } else { "Internal Server Error" };
+        let text = match status {
+            400 => "Bad Request",
+            408 => "Request Timeout",
+            _ => "Internal Server Error",
+        };
         self.state.host.server.fail(self.state.id, status, text);
         self.state.host.settle(py);
     }
