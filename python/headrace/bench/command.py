@@ -11,7 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import app, budget, compare, registry, report_html, report_terminal, sources
+from headrace.bench import (
+    app,
+    budget,
+    compare,
+    registry,
+    report_html,
+    report_markdown,
+    report_terminal,
+    sources,
+)
 from headrace.bench.curves import measure_latency, measure_sweeps
 from headrace.bench.environments import cache_folder, folder_of, make, missing, versions_in
 from headrace.bench.model import Environment, Scenario, Service
@@ -61,8 +70,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source_parser = actions.add_parser("sources", help="each published figure beside what was measured here")
     source_parser.add_argument("files", nargs="*", metavar="RUN.json", help="runs to take figures from")
     showing = actions.add_parser("report", help="show a run that was written as JSON")
-    showing.add_argument("file", metavar="RUN.json")
-    showing.add_argument("--html", metavar="FILE", help="write the page in place of the table")
+    showing.add_argument("files", nargs="+", metavar="RUN.json")
+    showing.add_argument("--html", metavar="FILE", help="write the page of one run in place of the table")
+    showing.add_argument("--markdown", metavar="FILE", help="write Markdown tables of all runs; - for stdout")
+    showing.add_argument("--contenders", metavar="A,B", default="", help="only these in the Markdown tables")
     setting = actions.add_parser("setup", help="make the environments of rivals that need their own")
     setting.add_argument(
         "names", nargs="*", metavar="NAME", help="environments; by default all that are missing"
@@ -206,13 +217,22 @@ def list_sources(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
-    """``bench report``: the table or the page of an earlier run."""
-    found = read(args.file)
-    if args.html is None:
-        print(report_terminal.text(found))
-        return 0
-    writable(args.html)
-    write_page(found, args.html)
+    """``bench report``: the tables or the page of earlier runs."""
+    found = [read(file) for file in args.files]
+    if args.html is not None and len(found) > 1:
+        raise UsageError("--html takes one RUN.json")
+    if args.markdown is not None:
+        text = report_markdown.page(found, words(args.contenders))
+        if args.markdown == "-":
+            print(text, end="")
+        else:
+            writable(args.markdown)
+            Path(args.markdown).write_text(text)
+    if args.html is not None:
+        writable(args.html)
+        write_page(found[0], args.html)
+    if args.html is None and args.markdown is None:
+        print("\n\n".join(report_terminal.text(each) for each in found))
     return 0
 
 
