@@ -60,6 +60,59 @@ pub fn send_vectored(fd: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<Io> {
     ))
 }
 
+/// Write what the kernel takes of `parts` as [`send_vectored`] does, and say that more follows at once: what
+/// does not fill a packet waits for it (`MSG_MORE`, Linux).
+///
+/// # Errors
+/// As [`send`].
+pub fn send_vectored_before_more(fd: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<Io> {
+    #[cfg(target_os = "linux")]
+    let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SendFlags::NOSIGNAL;
+    outcome(rustix::net::sendmsg(fd, parts, &mut rustix::net::SendAncillaryBuffer::default(), flags))
+}
+
+/// Write up to `count` bytes of `file`, from `offset` on, without a copy through this process (`sendfile(2)`).
+/// `Done(0)`: the file ends there.
+///
+/// # Errors
+/// As [`send`]; `Unsupported` when the file's system cannot do it: read and send instead.
+pub fn send_file(fd: impl AsFd, file: impl AsFd, offset: u64, count: usize) -> io::Result<Io> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::io::Errno;
+        let mut at = offset;
+        match rustix::fs::sendfile(fd, file, Some(&mut at), count) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(io::ErrorKind::Unsupported.into()),
+            result => outcome(result),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (fd, file, offset, count);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Read into `buffer` what `file` has at `offset`; zero bytes: it ends there.
+///
+/// # Errors
+/// The file system's.
+pub fn read_file(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut *buffer, offset))?)
+}
+
+/// The length in bytes of a regular file; `None` for anything else (a pipe, a socket, a terminal).
+///
+/// # Errors
+/// The descriptor is not open.
+pub fn file_length(file: impl AsFd) -> io::Result<Option<u64>> {
+    let status = rustix::fs::fstat(file)?;
+    let regular = rustix::fs::FileType::from_raw_mode(status.st_mode).is_file();
+    Ok(regular.then(|| u64::try_from(status.st_size).unwrap_or_default()))
+}
+
 /// End the writing half: the peer reads what was sent, and then the end of the stream.
 ///
 /// # Errors

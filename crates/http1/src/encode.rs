@@ -112,6 +112,12 @@ impl ResponseEncoder {
         Ok(())
     }
 
+    /// The length that the application has given its answer, if it has.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
     /// End the head: add what the application left out, and decide how the body goes.
     ///
     /// Returns the framing, and whether the connection stays open after this answer. An interim answer (1xx)

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod app;
 pub mod config;
 mod connection;
@@ -16,6 +17,7 @@ mod core;
 mod date;
 mod detach;
 mod exchange;
+mod file;
 mod output;
 mod server;
 mod upgrade;
@@ -23,6 +25,7 @@ mod upgrade;
 pub use app::{App, ConnectionInfo};
 pub use config::Config;
 pub use exchange::{BodyRead, ExchangeId, SendError, WriteState};
+pub use file::FileSpan;
 pub use headrace_http1 as http1;
 pub use output::Payload;
 pub use server::{Server, Statistics};

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use headrace_engine::socket::{self, Io};
+
+use crate::file::{FileSpan, TURN};
 
 /// Bytes that somebody else owns and that stay as they are for as long as this lives.
 pub trait Payload {
@@ -16,6 +18,21 @@ pub trait Payload {
 impl Payload for Vec<u8> {
     fn bytes(&self) -> &[u8] {
         self
+    }
+}
+
+/// Something that waits behind the buffer.
+pub(crate) enum Piece {
+    Bytes(Box<dyn Payload>),
+    File(FileSpan),
+}
+
+impl Piece {
+    fn length(&self) -> usize {
+        match self {
+            Self::Bytes(payload) => payload.bytes().len(),
+            Self::File(file) => usize::try_from(file.length()).unwrap_or(usize::MAX),
+        }
     }
 }
 
@@ -32,7 +49,7 @@ pub(crate) struct Output {
     /// From here on, `buffer` is a head that is held back until it is complete.
     held: Option<usize>,
     /// Go out after the buffer, in order.
-    payloads: VecDeque<Box<dyn Payload>>,
+    payloads: VecDeque<Piece>,
     /// Bytes of all payloads.
     payload_bytes: usize,
 }
@@ -103,8 +120,8 @@ impl Output {
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         if self.payloads.is_empty() {
             self.buffer.extend_from_slice(bytes);
-        } else {
-            self.push(Box::new(bytes.to_vec()));
+        } else if !bytes.is_empty() {
+            self.push(Piece::Bytes(Box::new(bytes.to_vec())));
         }
     }
 
@@ -115,20 +132,22 @@ impl Output {
         } else {
             let mut bytes = Vec::new();
             write(&mut bytes);
-            self.push(Box::new(bytes));
+            self.push(Piece::Bytes(Box::new(bytes)));
         }
     }
 
-    /// Queue a payload behind everything else.
-    pub(crate) fn push(&mut self, payload: Box<dyn Payload>) {
-        self.payload_bytes += payload.bytes().len();
+    /// Queue a payload behind everything else. One without bytes would never be done with.
+    pub(crate) fn push(&mut self, payload: Piece) {
+        let length = payload.length();
+        debug_assert!(length > 0, "an empty payload");
+        self.payload_bytes = self.payload_bytes.saturating_add(length);
         self.payloads.push_back(payload);
     }
 
     /// Queue a payload of which the first `sent` bytes are out; everything before it is, too, unless that is none.
     pub(crate) fn push_from(&mut self, payload: Box<dyn Payload>, sent: usize) {
         debug_assert!(self.payloads.is_empty() && (sent == 0 || self.buffer.is_empty()));
-        self.push(payload);
+        self.push(Piece::Bytes(payload));
         self.advance(sent);
     }
 
@@ -151,9 +170,10 @@ impl Output {
         }
     }
 
-    /// Send what the kernel takes. Returns whether nothing is pending any more.
+    /// Send what the kernel takes, of files one turn's bytes. Returns whether nothing is pending any more.
     pub(crate) fn flush(&mut self, fd: impl AsFd) -> io::Result<bool> {
         let fd = fd.as_fd();
+        let mut from_files = 0;
         loop {
             let pending = self.pending();
             if pending == 0 {
@@ -162,21 +182,19 @@ impl Output {
             let outcome = if self.payloads.is_empty() {
                 let end = self.held.unwrap_or(self.buffer.len());
                 socket::send(fd, &self.buffer[self.sent..end])?
+            } else if let Some(Piece::File(file)) = self.payloads.front()
+                && self.sent >= self.buffer.len()
+            {
+                if from_files >= TURN {
+                    return Ok(false);
+                }
+                let outcome = file.send(fd, self.sent - self.buffer.len())?;
+                if let Io::Done(sent) = outcome {
+                    from_files += sent;
+                }
+                outcome
             } else {
-                let mut parts: [IoSlice<'_>; MAX_PARTS] = std::array::from_fn(|_| IoSlice::new(&[]));
-                let buffered = self.sent < self.buffer.len();
-                let mut skip = if buffered { 0 } else { self.sent - self.buffer.len() };
-                let mut count = 0;
-                if buffered {
-                    parts[0] = IoSlice::new(&self.buffer[self.sent..]);
-                    count = 1;
-                }
-                for payload in self.payloads.iter().take(MAX_PARTS - count) {
-                    parts[count] = IoSlice::new(&payload.bytes()[skip..]);
-                    skip = 0;
-                    count += 1;
-                }
-                socket::send_vectored(fd, &parts[..count])?
+                self.send_pieces(fd)?
             };
             match outcome {
                 Io::WouldBlock => return Ok(false),
@@ -185,10 +203,32 @@ impl Output {
         }
     }
 
+    /// Send what is in memory before the next file, of which the packets are left open for what it begins with.
+    fn send_pieces(&self, fd: BorrowedFd<'_>) -> io::Result<Io> {
+        let mut parts: [IoSlice<'_>; MAX_PARTS] = std::array::from_fn(|_| IoSlice::new(&[]));
+        let buffered = self.sent < self.buffer.len();
+        let mut skip = if buffered { 0 } else { self.sent - self.buffer.len() };
+        let mut count = 0;
+        if buffered {
+            parts[0] = IoSlice::new(&self.buffer[self.sent..]);
+            count = 1;
+        }
+        for payload in &self.payloads {
+            match payload {
+                Piece::File(_) => return socket::send_vectored_before_more(fd, &parts[..count]),
+                Piece::Bytes(_) if count == MAX_PARTS => break,
+                Piece::Bytes(payload) => parts[count] = IoSlice::new(&payload.bytes()[skip..]),
+            }
+            skip = 0;
+            count += 1;
+        }
+        socket::send_vectored(fd, &parts[..count])
+    }
+
     fn advance(&mut self, sent: usize) {
         self.sent += sent;
         while let Some(first) = self.payloads.front() {
-            let length = first.bytes().len();
+            let length = first.length();
             if self.sent < self.buffer.len() + length {
                 break;
             }
@@ -206,3 +246,6 @@ impl Output {
 /// Buffers kept for the next answer, and the largest that is worth keeping.
 const MAX_SPARE: usize = 64;
 const MAX_SPARE_CAPACITY: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests;

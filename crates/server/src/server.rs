@@ -9,19 +9,14 @@ use std::time::Instant;
 use headrace_engine::socket::{self, Io};
 use headrace_engine::{Poller, Readiness, Token};
 use headrace_http1::{
-    BodyLength, FieldSlots, Framing, Reject, RequestHead, ResponseEncoder, ResponseOptions, chunk_head,
-    continue_response, head_may_be_complete, parse_request,
+    BodyLength, FieldSlots, Reject, RequestHead, continue_response, head_may_be_complete, parse_request,
 };
 
 use crate::app::{App, ConnectionInfo};
 use crate::config::Config;
 use crate::connection::{ConnectionKey, Phase};
 use crate::core::{BODY_HIGH_WATER, Core, HIGH_WATER, Todo};
-use crate::exchange::{BodyRead, Exchange, ExchangeId, Response, SendError, WriteState};
-use crate::output::Payload;
-
-/// Bodies up to this size are copied behind their head; larger ones are sent from where they are.
-const COPY_UP_TO: usize = 8 * 1024;
+use crate::exchange::{BodyRead, Exchange, ExchangeId, Response};
 
 /// Room made for more of a head that came in parts.
 const PARTIAL_HEAD_STEP: usize = 4 * 1024;
@@ -370,95 +365,6 @@ impl Server {
         BodyRead::Data { data: read(&inbound), more: !done }
     }
 
-    /// Start the answer: `head` is what `encoder` wrote. It goes out with the body's first bytes.
-    ///
-    /// # Errors
-    /// [`SendError::Gone`], [`SendError::AlreadyStarted`].
-    pub fn start_response(
-        &self,
-        id: ExchangeId,
-        encoder: ResponseEncoder,
-        head: &[u8],
-    ) -> Result<(), SendError> {
-        let mut core = self.core.borrow_mut();
-        let core = &mut *core;
-        let connection = core.in_exchange_or_gone(id)?;
-        if !matches!(connection.exchange.response, Response::None) {
-            return Err(SendError::AlreadyStarted);
-        }
-        connection.exchange.response = Response::Head(encoder);
-        let slot = id.slot();
-        let connection = &mut core.connections[slot];
-        connection.output.lend(&mut core.spare);
-        connection.output.hold(head);
-        Ok(())
-    }
-
-    /// Send a piece of the answer's body; the last one when `more` is false.
-    ///
-    /// What goes out at once is sent from where it is; `keep` is called only when some of a large piece must
-    /// wait for the client.
-    ///
-    /// # Errors
-    /// [`SendError`]; after [`SendError::TooShort`] the connection is broken off.
-    pub fn send_body(
-        &self,
-        id: ExchangeId,
-        body: &[u8],
-        more: bool,
-        keep: impl FnOnce() -> Box<dyn Payload>,
-    ) -> Result<WriteState, SendError> {
-        let mut core = self.core.borrow_mut();
-        let core = &mut *core;
-        core.in_exchange_or_gone(id)?;
-        let slot = id.slot();
-        let draining = core.draining;
-        let connection = &mut core.connections[slot];
-        let exchange = &mut connection.exchange;
-        let (framing, left) = match exchange.response {
-            Response::None => return Err(SendError::NotStarted),
-            Response::Complete => return Err(SendError::AlreadyComplete),
-            Response::Body { framing, left } => (framing, left),
-            Response::Head(encoder) => {
-                core.date.refresh(core.now);
-                let options = ResponseOptions {
-                    version: exchange.version,
-                    head_request: exchange.head_request,
-                    keep_alive: exchange.keep_alive && !draining && (more || exchange.decoder.is_done()),
-                    known_length: (!more).then_some(body.len() as u64),
-                    date_line: core.date.line(),
-                    server_line: &core.config.server_line,
-                };
-                let (framing, keep_alive) = connection.output.release(|out| encoder.finish(out, &options));
-                exchange.keep_alive = keep_alive;
-                (framing, if let Framing::Length(length) = framing { length } else { 0 })
-            }
-        };
-        // What the framing has no place for is dropped: the body of an answer to HEAD.
-        let body = if framing == Framing::None { &[] } else { body };
-        let mut left = left;
-        if let Framing::Length(_) = framing {
-            let length = body.len() as u64;
-            if length > left || !more && length < left {
-                let error = if length > left { SendError::TooLong } else { SendError::TooShort };
-                core.close(slot);
-                return Err(error);
-            }
-            left -= length;
-        }
-        exchange.response = if more { Response::Body { framing, left } } else { Response::Complete };
-        core.put_body(slot, framing, body, more, keep);
-        if !more && core.in_exchange(id).is_some() {
-            core.end_exchange(slot);
-        }
-        let Some(connection) = core.connections.get_mut(slot) else { return Ok(WriteState::Ready) };
-        if more && connection.exchange.serial == id.serial && connection.output.pending() > HIGH_WATER {
-            connection.exchange.wants_writable = true;
-            return Ok(WriteState::Full);
-        }
-        Ok(WriteState::Ready)
-    }
-
     /// Answer in the application's place, when it has failed: with a whole answer if nothing has gone out yet,
     /// else by breaking off, so that the client does not take half an answer for a whole one.
     ///
@@ -498,81 +404,6 @@ impl Server {
 }
 
 impl Core {
-    fn in_exchange_or_gone(
-        &mut self,
-        id: ExchangeId,
-    ) -> Result<&mut crate::connection::Connection, SendError> {
-        let connection = self.in_exchange(id).ok_or(SendError::Gone)?;
-        if connection.exchange.is_complete() { Err(SendError::AlreadyComplete) } else { Ok(connection) }
-    }
-
-    /// Frame a piece of body, and send it unless it had better wait for others.
-    fn put_body(
-        &mut self,
-        slot: usize,
-        framing: Framing,
-        body: &[u8],
-        more: bool,
-        keep: impl FnOnce() -> Box<dyn Payload>,
-    ) {
-        let connection = &mut self.connections[slot];
-        let output = &mut connection.output;
-        output.lend(&mut self.spare);
-        let chunked = framing == Framing::Chunked;
-        if chunked && !body.is_empty() {
-            output.append_with(|out| chunk_head(out, body.len()));
-        }
-        let tail: &[u8] = match (chunked, body.is_empty(), more) {
-            (false, ..) | (true, true, true) => b"",
-            (true, false, true) => b"\r\n",
-            (true, false, false) => b"\r\n0\r\n\r\n",
-            (true, true, false) => b"0\r\n\r\n",
-        };
-        if body.len() <= COPY_UP_TO {
-            output.append(body);
-            output.append(tail);
-        } else if output.has_payloads() {
-            output.push(keep());
-            output.append(tail);
-        } else {
-            let Ok(sent) = output.send_with(&connection.fd, body) else { return self.close(slot) };
-            connection.progress = self.now;
-            if sent < body.len() {
-                output.push_from(keep(), sent);
-            }
-            output.append(tail);
-        }
-        if more {
-            self.flush(slot);
-        }
-    }
-
-    /// The answer is complete: go on to the next request, or end the connection.
-    fn end_exchange(&mut self, slot: usize) {
-        let draining = self.draining;
-        let connection = &mut self.connections[slot];
-        let exchange = &mut connection.exchange;
-        connection.progress = self.now;
-        let unread = !exchange.decoder.is_done();
-        if exchange.keep_alive && !unread && !exchange.disconnected && !draining {
-            exchange.inbound = Vec::new();
-            connection.phase = Phase::Head;
-            // Requests behind this one, in the same read, are answered in the same breath.
-            if connection.dispatching && connection.more_requests && connection.output.pending() <= HIGH_WATER
-            {
-                return;
-            }
-        } else {
-            connection.phase = Phase::Closing;
-            connection.lingers = !exchange.disconnected
-                && (unread
-                    || !connection.input.is_empty()
-                    || connection.more_requests
-                    || !exchange.client_closes);
-        }
-        self.flush(slot);
-    }
-
     /// More of the body is wanted than has arrived: tell the client if it waits for that, and look at once.
     fn ask_for_body(&mut self, id: ExchangeId) {
         let slot = id.slot();
