@@ -46,6 +46,8 @@ class Running:
     process: subprocess.Popen[bytes]
     log_path: Path
     stop_signal: int
+    #: Whether it is kept from running for now.
+    suspended: bool = False
 
     @property
     def pid(self) -> int:
@@ -167,8 +169,22 @@ class Processes:
                 raise StartFailure(f"{running.name} did not answer within {seconds:g} s", running.log())
             time.sleep(0.02)
 
+    def suspend(self, running: Running) -> None:
+        """Keep a process and its whole group from running until it is resumed."""
+        with contextlib.suppress(OSError):
+            os.killpg(running.pid, signal.SIGSTOP)
+        running.suspended = True
+
+    def resume(self, running: Running) -> None:
+        """Let a suspended process run on."""
+        if running.suspended:
+            with contextlib.suppress(OSError):
+                os.killpg(running.pid, signal.SIGCONT)
+            running.suspended = False
+
     def stop(self, running: Running) -> None:
         """Stop a process and its whole group; kill what does not end in time."""
+        self.resume(running)
         with contextlib.suppress(OSError):
             os.killpg(running.pid, running.stop_signal)
         with contextlib.suppress(subprocess.TimeoutExpired):

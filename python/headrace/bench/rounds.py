@@ -23,6 +23,11 @@ STEAL_LIMIT = 0.02
 #: or when others used more than this share of the server's core. (That the server waited for its core says less:
 #: its own threads and processes wait for each other there.)
 FOREIGN_LIMIT = 0.08
+#: A contender that uses more than this share of a core while nobody asks anything of it is stopped while others are
+#: measured: it would take the core that they share.
+IDLE_LIMIT = 0.05
+#: How long it is left alone to find that out: the end of its last connections first, in seconds.
+IDLE_PAUSE, IDLE_LOOK = 0.05, 0.15
 #: A busy client is the limit only where the server was not: below this share of its core.
 SERVER_BUSY = 0.95
 #: What the second half of the A/A pair is called.
@@ -64,6 +69,8 @@ class Entry:
     rounds: list[dict[str, Any]] = field(default_factory=list)
     warmups: list[dict[str, Any]] = field(default_factory=list)
     memory_kb: int = 0
+    #: Share of a core that it used while idle.
+    idle_share: float = 0.0
     command: list[str] = field(default_factory=list)
 
     def fail(self, reason: str, log: str = "") -> None:
@@ -80,6 +87,7 @@ class Entry:
             "log": self.log,
             "command": self.command,
             "memory_kb": self.memory_kb,
+            "idle_share": self.idle_share,
             "warmups": self.warmups,
             "rounds": self.rounds,
         }
@@ -134,6 +142,7 @@ class Bench:
                 try:
                     live[entry.label] = (entry, *self.launch(scenario, case, entry))
                     self.warm_up(scenario, case, block, *live[entry.label])
+                    self._look_at_idle(*live[entry.label][:2])
                 except StartFailure as error:
                     entry.fail(str(error), error.log)
                 except (WrongAnswer, load.LoadFailure, OSError) as error:
@@ -147,6 +156,7 @@ class Bench:
                     self._round(scenario, case, block, number, entry, running, endpoint)
             for entry, running, endpoint in live.values():
                 if entry.status == "measured" and running is not None:
+                    self._processes.resume(running)
                     entry.memory_kb = max(entry.memory_kb, memory_kb(running.pid))
                     try:
                         case.check(endpoint)
@@ -224,6 +234,18 @@ class Bench:
         apps = {"PYTHONPATH": os.pathsep.join([*own, *theirs, str(PROGRAMS / "apps")])}
         return {**apps, **urls, **case.variables, **contender.variables}
 
+    def _look_at_idle(self, entry: Entry, running: Running | None) -> None:
+        """Find out whether a contender leaves the core alone while idle; suspend one that does not."""
+        if running is None:
+            return
+        time.sleep(IDLE_PAUSE)
+        before = cpu_time(running.pid)
+        time.sleep(IDLE_LOOK)
+        share = (cpu_time(running.pid) - before).ns / (IDLE_LOOK * 1e9)
+        entry.idle_share = max(entry.idle_share, share)
+        if share > IDLE_LIMIT:
+            self._processes.suspend(running)
+
     def stop(self, running: Running) -> None:
         """Stop a contender's process."""
         self._processes.stop(running)
@@ -258,11 +280,17 @@ class Bench:
         endpoint: Endpoint,
     ) -> None:
         """One measurement, kept with its marks."""
+        suspended = running if running is not None and running.suspended else None
+        if suspended is not None:
+            self._processes.resume(suspended)
         try:
             found = self.measure(scenario, case, entry, running, endpoint, self.settings.seconds)
         except load.LoadFailure as error:
             entry.fail(str(error), self._log_of((entry, running, endpoint)))
             return
+        finally:
+            if suspended is not None:
+                self._processes.suspend(suspended)
         entry.rounds.append({"block": block, "round": number, **found})
         if running is not None and not running.alive:
             entry.fail(f"died under load, exit status {running.process.returncode}", running.log())

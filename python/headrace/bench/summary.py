@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from headrace.bench.rounds import AGAIN
+from headrace.bench.rounds import AGAIN, IDLE_LIMIT
 from headrace.bench.statistics import Blocks, Interval, interval, noise_floor, ratio, verdict
 
 #: Nothing is claimed of a contender of which more than this share of the rounds is noisy.
@@ -132,12 +132,19 @@ def _row(contender: Mapping[str, Any], base: Mapping[str, Any] | None, floor: fl
             (each["load"]["first_error"] for each in rounds if each["load"].get("first_error")), None
         ),
         "memory_kb": contender["memory_kb"],
+        "idle": idle(contender),
         "rounds": len(rounds),
         "flags": dict(Counter(mark for each in rounds for mark in each["flags"])),
         "steady": all(each["steady"] for each in warmups) if warmups else None,
         "ratio": found.json() if found else None,
         "verdict": judged.json() if judged else None,
     }
+
+
+def idle(contender: Mapping[str, Any]) -> str:
+    """What a reader should know of a contender that does not rest when it has nothing to do; else empty."""
+    share: float = contender.get("idle_share", 0.0)
+    return f"uses {share:.0%} of a core while idle" if share > IDLE_LIMIT else ""
 
 
 def _positive(blocks: Blocks) -> Interval | None:
