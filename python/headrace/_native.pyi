@@ -48,6 +48,7 @@ class LoopCore:
     _closed: bool
     _stopping: bool
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def get_debug(self) -> bool: ...
     def call_soon(
         self,
         callback: Callable[[Unpack[_Ts]], object],

@@ -3,13 +3,14 @@
 Where a connection's protocol and reader are exactly the standard library's own, untouched, two things happen
 before the user's callback runs:
 
-1. the transport feeds the reader without calling the protocol (the reader's ``_buffer`` stays the store);
+1. the transport feeds the reader without calling the protocol (what is read lies in the reader's ``_buffer``);
 2. the reader gets the class below, whose ``read``, ``readline``, ``readexactly`` and ``readuntil`` are native,
    and so does a server's writer, with ``write`` and ``drain``. These classes add no attribute, so the change of
    class is one that CPython allows, and ``isinstance`` keeps holding.
 
 Subclasses, and classes that somebody has patched, get the plain path; so does all of debug mode, and a loop
-made with ``native_streams=False``. The modules of asyncio are never touched.
+made with ``native_streams=False``. The modules of asyncio are never touched. The state that asyncio's methods keep
+in attributes of the reader (``_buffer``, ``_waiter``, …) is kept natively; descriptors of the same names show it.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ _READER_METHODS = (
     *("feed_data", "feed_eof", "_wakeup_waiter", "set_exception", "exception", "set_transport", "at_eof"),
 )
 _WRITER_METHODS = ("write", "drain", "_wait_for_drain")
-_PROTOCOL_METHODS = ("data_received", "eof_received", "connection_made", "connection_lost", "_stream_reader")
+_PROTOCOL_METHODS = (
+    *("data_received", "eof_received", "connection_made", "connection_lost", "_stream_reader"),
+    *("pause_writing", "resume_writing", "_drain_helper"),
+)
 
 
 def _methods(cls: type, names: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(cls.__dict__.get(name) for name in names)
+    return tuple(getattr(cls, name, None) for name in names)
 
 
 _PLAIN_READER = _methods(asyncio.StreamReader, _READER_METHODS)
@@ -64,7 +68,11 @@ class _Connected:
 
     def __call__(self, reader: Any, writer: Any) -> Any:
         plain = type(writer) is asyncio.StreamWriter and _untouched(writer, _WRITER_METHODS)
-        if plain and _methods(asyncio.StreamWriter, _WRITER_METHODS) == _PLAIN_WRITER:
+        if (
+            plain
+            and writer._reader is reader
+            and _methods(asyncio.StreamWriter, _WRITER_METHODS) == _PLAIN_WRITER
+        ):
             writer.__class__ = StreamWriter
         return self.callback(reader, writer)
 

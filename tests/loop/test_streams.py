@@ -190,6 +190,69 @@ def test_reads_are_coroutines_in_asyncios_eyes(run: Any) -> None:
     run(main)
 
 
+def test_the_attributes_of_a_reader_say_and_do_what_asyncios_do(run: Any) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        opened, writer = await asyncio.open_connection(sock=ours, limit=100)
+        reader: Any = opened
+        assert (reader._limit, reader._eof, reader._paused) == (100, False, False)
+        assert (reader._waiter, reader._exception, reader._buffer) == (None, None, bytearray())
+        # Some code raises the limit of a reader that is there already.
+        reader._limit = 1000
+        theirs.sendall(b"x" * 500 + b"\n" + b"y" * 500 + b"\nrest")
+        assert await reader.readline() == b"x" * 500 + b"\n"
+        assert reader._buffer == b"y" * 500 + b"\nrest" and not reader.at_eof()
+        assert await reader.readuntil(b"\n") == b"y" * 500 + b"\n"
+        # What is done to the buffer is done to the reader.
+        reader._buffer.extend(b" of it")
+        assert await reader.read(4) == b"rest"
+        del reader._buffer[:1]
+        reader._buffer = reader._buffer[:2]
+        assert await reader.readexactly(2) == b"of"
+        # What has come for a read that has not run yet is in the buffer for who looks there.
+        task = asyncio.ensure_future(reader.read(100))
+        await asyncio.sleep(0)
+        waiter = reader._waiter
+        assert asyncio.isfuture(waiter) and waiter.get_loop() is asyncio.get_running_loop()
+        theirs.sendall(b"late")
+        while reader._waiter is not None:
+            await asyncio.sleep(0)
+        assert task.done() or reader._buffer == b"late"
+        assert await task == b"late"
+        reader.feed_data(b"fed")
+        reader.feed_data(bytearray(b" by hand"))
+        assert await reader.read(100) == b"fed by hand"
+        reader.feed_eof()
+        assert reader._eof and reader.at_eof() and await reader.read(1) == b""
+        failure = OSError("broken")
+        reader.set_exception(failure)
+        assert reader._exception is reader.exception() is failure
+        with pytest.raises(OSError, match="broken"):
+            await reader.read(1)
+        writer.close()
+        theirs.close()
+
+    run(main)
+
+
+def test_many_lines_at_once_leave_no_memory_behind(run: Any) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        opened, writer = await asyncio.open_connection(sock=ours, limit=1 << 20)
+        reader: Any = opened
+        lines = [b"%07d" % n + b"x" * (n % 300) + b"\n" for n in range(3000)]
+        sending = asyncio.get_running_loop().run_in_executor(None, theirs.sendall, b"".join(lines))
+        for line in lines:
+            assert await reader.readline() == line
+        await sending
+        assert reader._buffer == bytearray() and reader._buffer.__sizeof__() < 128 * 1024
+        writer.close()
+        await writer.wait_closed()
+        theirs.close()
+
+    run(main)
+
+
 def test_back_pressure_pauses_and_resumes_the_peer(run: Any) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()

@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::fds::{Descriptors, WAKER};
 use super::timers::Timers;
+use crate::ffi::slot::SeenClass;
 use crate::ffi::{Guarded, handle};
 use crate::guest::{GUEST_TOKEN_BITS, Guest, Seat};
 
@@ -48,6 +49,8 @@ pub(crate) struct State {
     pub(super) waiting: Cell<bool>,
     /// Process that the poller was made in.
     pub(super) process: Cell<u32>,
+    /// `{"loop": this loop}`, which every future is made with; made with the first one.
+    pub(super) future_keywords: RefCell<Option<Py<PyDict>>>,
 }
 
 impl std::ops::Deref for LoopCore {
@@ -63,7 +66,8 @@ impl LoopCore {
     ///
     /// Fails with `TypeError` for an object that is no Headrace loop.
     pub(crate) fn of<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Borrowed<'a, 'py, Self>> {
-        Ok(object.cast::<Self>()?)
+        static SEEN: SeenClass = SeenClass::new();
+        SEEN.cast(object)
     }
 
     /// Take a guest in: its events come to it straight from the run cycle from now on.
@@ -171,6 +175,7 @@ impl LoopCore {
                 in_callback: Cell::new(false),
                 waiting: Cell::new(false),
                 process: Cell::new(std::process::id()),
+                future_keywords: RefCell::default(),
             }),
         })
     }
@@ -262,7 +267,7 @@ impl LoopCore {
             handle::unschedule(timer.bind_borrowed(py));
         }
         // Only now may Python code run.
-        drop((ready, timers, dirty, guests, objects));
+        drop((ready, timers, dirty, guests, objects, self.future_keywords.take()));
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -281,6 +286,9 @@ impl LoopCore {
             for held in fds.objects() {
                 handle::traverse_held(held, visit)?;
             }
+        }
+        if let Ok(keywords) = self.future_keywords.try_borrow() {
+            visit.call(&*keywords)?;
         }
         if let Ok(dirty) = self.dirty.try_borrow() {
             for held in dirty.iter() {

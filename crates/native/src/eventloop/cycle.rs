@@ -16,7 +16,7 @@ use super::errors::{ends_the_run, os_error};
 use super::fds::{WAKER, Watcher};
 use super::futures;
 use super::transport;
-use crate::ffi::{handle, wait};
+use crate::ffi::{handle, wait, while_running};
 use crate::guest::GUEST_TOKEN_BITS;
 
 /// While callbacks are ready, the poller is asked no later than after this time …
@@ -49,7 +49,7 @@ impl LoopCore {
         self.adopt_after_fork(slf.py())?;
         let mut events = self.events.take().unwrap_or_else(|| Events::with_capacity(1));
         self.in_callback.set(true);
-        let outcome = self.turns(slf, &mut events);
+        let outcome = while_running(slf.py(), || self.turns(slf, &mut events));
         self.in_callback.set(false);
         self.events.set(Some(events));
         outcome

@@ -13,6 +13,7 @@ mod cycle;
 mod errors;
 mod fds;
 mod futures;
+mod reader;
 mod schedule;
 mod sock;
 mod streams;

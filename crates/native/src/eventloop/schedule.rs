@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyType};
+use pyo3::types::{PyBool, PyFloat, PyString, PyType};
 
 use super::core::LoopCore;
 use super::cycle::now;
@@ -19,6 +19,7 @@ pub(super) fn install(class: &Bound<'_, PyType>) -> PyResult<()> {
     install_method::<CallAt>(class)?;
     install_method::<Time>(class)?;
     install_method::<Stop>(class)?;
+    install_method::<GetDebug>(class)?;
     install_method::<futures::CreateFuture>(class)?;
     install_method::<sock::Recv>(class)?;
     install_method::<sock::RecvInto>(class)?;
@@ -68,8 +69,8 @@ fn context_keyword<'py>(function: &CStr, args: &Args<'_, 'py>) -> PyResult<Optio
     let mut context = None;
     if args.has_keywords() {
         for (name, value) in args.keywords() {
-            let expected = pyo3::intern!(value.py(), "context");
-            if !name.is(expected) && !name.eq(expected)? {
+            // The tuple of names that futures and tasks pass holds a string that is not interned.
+            if name.cast::<PyString>()?.to_str()? != "context" {
                 return Err(PyTypeError::new_err(format!(
                     "{}() got an unexpected keyword argument {}",
                     function.to_string_lossy(),
@@ -187,6 +188,17 @@ impl FastMethod for Time {
 
     fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, _: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(PyFloat::new(slf.py(), now()).into_any())
+    }
+}
+
+/// `get_debug()`: asked by every future that is made.
+struct GetDebug;
+
+impl FastMethod for GetDebug {
+    const NAME: &'static CStr = c"get_debug";
+
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, _: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyBool::new(slf.py(), LoopCore::of(slf)?.get().debug.get()).to_owned().into_any())
     }
 }
 

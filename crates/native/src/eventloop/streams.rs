@@ -1,27 +1,33 @@
 //! Native `read`, `readline`, `readexactly` and `readuntil` of a stream reader.
 //!
-//! They work on the reader's own attributes (`_buffer`, `_waiter`, `_paused`, …), as asyncio's do, and do the
-//! common case: data is there, or will come. Whatever else there is (end of stream, an error, a limit overrun,
+//! They work on the state behind the reader's attributes (`_buffer`, `_waiter`, `_paused`, …; see `reader.rs`) and do
+//! the common case: data is there, or will come. Whatever else there is (end of stream, an error, a limit overrun,
 //! a second reader, odd arguments) goes to asyncio's own method, which starts from the same state.
 
 use std::ffi::CStr;
-use std::rc::Rc;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyByteArray, PyBytes, PyInt, PyType};
+use pyo3::types::{PyBytes, PyInt, PyType};
 
 use super::futures;
-use super::transport::{Handoff, Want, handoff_of};
-use crate::ffi::bytes;
+use super::reader::{self, ReaderState};
+use super::transport::Want;
 use crate::ffi::fastcall::{Args, FastMethod, install as install_method};
 use crate::ffi::operation::{self, Progress, Step};
+use crate::ffi::property;
 
 static PLAIN_READER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// `asyncio.StreamReader`.
+pub(super) fn plain_reader(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    PLAIN_READER.import(py, "asyncio", "StreamReader")
+}
 
 /// Give `class`, a subclass of `asyncio.StreamReader` without slots of its own, native read methods.
 #[pyfunction]
 pub(super) fn _define_reader(class: &Bound<'_, PyType>) -> PyResult<()> {
+    reader::install(class)?;
     install_method::<Read>(class)?;
     install_method::<ReadExactly>(class)?;
     install_method::<ReadLine>(class)?;
@@ -38,18 +44,46 @@ enum Kind {
 
 struct Reading {
     reader: Py<PyAny>,
+    state: Py<ReaderState>,
     kind: Kind,
-    /// Where the transport may leave data, while this read waits.
-    handoff: Option<Rc<Handoff>>,
     waiting: bool,
     /// Bytes of the buffer in which the separator does not begin.
     searched: usize,
 }
 
+impl Kind {
+    /// How many bytes of the buffer's front are what is asked for; `None` when it takes more of them.
+    fn complete(&self, py: Python<'_>, content: &[u8], searched: &mut usize) -> Option<usize> {
+        let separator: &[u8] = match self {
+            Self::AtMost(count) => return (!content.is_empty()).then(|| content.len().min(*count)),
+            Self::Exactly(count) => return (content.len() >= *count).then_some(*count),
+            Self::Line => b"\n",
+            Self::Until(separator) => separator.as_bytes(py),
+        };
+        let from = (*searched).min(content.len());
+        let found = if let [byte] = separator {
+            memchr::memchr(*byte, &content[from..])
+        } else {
+            memchr::memmem::find(&content[from..], separator)
+        };
+        *searched = (content.len() + 1).saturating_sub(separator.len());
+        found.map(|at| from + at + separator.len())
+    }
+
+    /// The length of the separator, where there is one.
+    fn separator(&self, py: Python<'_>) -> Option<usize> {
+        match self {
+            Self::Line => Some(1),
+            Self::Until(separator) => Some(separator.as_bytes(py).len()),
+            _ => None,
+        }
+    }
+}
+
 impl Reading {
     /// asyncio's own method for this read.
     fn plain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let class = PLAIN_READER.import(py, "asyncio", "StreamReader")?.as_any();
+        let class = plain_reader(py)?.as_any();
         let reader = self.reader.bind(py);
         match &self.kind {
             Kind::AtMost(count) => class.call_method1("read", (reader, *count)),
@@ -63,127 +97,89 @@ impl Reading {
         Ok(Progress::Delegate(self.plain(py)?.unbind()))
     }
 
-    /// How many bytes of the buffer's front are what is asked for; `None` when it takes more of them.
-    fn complete(&mut self, py: Python<'_>, content: &[u8]) -> Option<usize> {
-        let separator: &[u8] = match &self.kind {
-            Kind::AtMost(count) => return (!content.is_empty()).then(|| content.len().min(*count)),
-            Kind::Exactly(count) => return (content.len() >= *count).then_some(*count),
-            Kind::Line => b"\n",
-            Kind::Until(separator) => separator.as_bytes(py),
-        };
-        let from = self.searched.min(content.len());
-        let found = if let [byte] = separator {
-            memchr::memchr(*byte, &content[from..])
-        } else {
-            content[from..].windows(separator.len()).position(|window| window == separator)
-        };
-        self.searched = (content.len() + 1).saturating_sub(separator.len());
-        found.map(|at| from + at + separator.len())
-    }
-
-    /// The length of the separator, where there is one.
-    fn separator(&self, py: Python<'_>) -> Option<usize> {
-        match &self.kind {
-            Kind::Line => Some(1),
-            Kind::Until(separator) => Some(separator.as_bytes(py).len()),
-            _ => None,
-        }
-    }
-
     /// Wait for more: `StreamReader._wait_for_data`.
-    fn wait(&mut self, reader: &Bound<'_, PyAny>, buffered: usize, limit: usize) -> PyResult<Progress> {
-        let py = reader.py();
-        let transport = reader.getattr(pyo3::intern!(py, "_transport"))?;
-        if reader.getattr(pyo3::intern!(py, "_paused"))?.is_truthy()? {
-            reader.setattr(pyo3::intern!(py, "_paused"), false)?;
+    fn wait(&mut self, py: Python<'_>, buffered: usize) -> PyResult<Progress> {
+        let reader = self.reader.bind(py);
+        let state = self.state.get();
+        if state.paused.replace(false) {
+            let transport = reader.getattr(pyo3::intern!(py, "_transport"))?;
             transport.call_method0(pyo3::intern!(py, "resume_reading"))?;
         }
-        if self.handoff.is_none() {
-            self.handoff = handoff_of(transport.as_borrowed());
-        }
-        if let Some(handoff) = &self.handoff {
-            handoff.want.set(match self.kind {
-                _ if buffered > 0 => Want::Nothing,
-                Kind::AtMost(count) => Want::AtMost(count),
-                Kind::Exactly(count) => Want::Exactly(count),
-                Kind::Line => Want::Line(limit),
-                Kind::Until(_) => Want::Nothing,
-            });
-        }
-        let event_loop = reader.getattr(pyo3::intern!(py, "_loop"))?;
+        state.want.set(match self.kind {
+            _ if buffered > 0 => Want::Nothing,
+            Kind::AtMost(count) => Want::AtMost(count),
+            Kind::Exactly(count) => Want::Exactly(count),
+            Kind::Line => Want::Line(state.limit.get()),
+            Kind::Until(_) => Want::Nothing,
+        });
+        let own = property::own(reader.as_borrowed())?;
+        let event_loop = match own.get_item(pyo3::intern!(py, "_loop"))? {
+            Some(event_loop) => event_loop,
+            None => reader.getattr(pyo3::intern!(py, "_loop"))?,
+        };
         let future = futures::to_yield(event_loop.as_borrowed())?;
-        reader.setattr(pyo3::intern!(py, "_waiter"), &future)?;
+        let old = state.waiter.replace(Some(future.clone().unbind()));
+        drop(old);
         self.waiting = true;
         Ok(Progress::Yield(future.unbind()))
     }
 
-    /// No longer waiting: take what was handed over.
-    fn woken(&mut self, reader: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyBytes>>> {
+    /// No longer waiting.
+    fn woken(&mut self) {
         self.waiting = false;
-        reader.setattr(pyo3::intern!(reader.py(), "_waiter"), reader.py().None())?;
-        let Some(handoff) = &self.handoff else { return Ok(None) };
-        handoff.want.set(Want::Nothing);
-        Ok(handoff.bytes.take())
+        let state = self.state.get();
+        state.want.set(Want::Nothing);
+        let old = state.waiter.take();
+        drop(old);
     }
 }
 
 impl Step for Reading {
     fn step(&mut self, py: Python<'_>) -> PyResult<Progress> {
-        let reader = self.reader.clone_ref(py).into_bound(py);
-        if self.waiting
-            && let Some(data) = self.woken(&reader)?
-        {
-            return Ok(Progress::Return(Some(data.into_any())));
+        if self.waiting {
+            self.woken();
+            if let Some(data) = self.state.get().handed.take() {
+                return Ok(Progress::Return(Some(data.into_any())));
+            }
         }
-        if !reader.getattr(pyo3::intern!(py, "_exception"))?.is_none() {
+        let Self { state, kind, searched, .. } = self;
+        let state = state.get();
+        if state.failed() {
             return self.delegate(py);
         }
-        let buffer = reader.getattr(pyo3::intern!(py, "_buffer"))?;
-        let Ok(buffer) = buffer.cast_exact::<PyByteArray>() else { return self.delegate(py) };
-        let length = buffer.len();
-        let complete = bytes::with_content(buffer, |content| self.complete(py, content));
-        let limit = match self.separator(py) {
-            Some(_) => reader.getattr(pyo3::intern!(py, "_limit"))?.extract()?,
-            None => 0,
-        };
+        let Some(length) = state.buffered(py) else { return self.delegate(py) };
+        let complete = state.look(py, |content| kind.complete(py, content, searched)).flatten();
+        let most = kind.separator(py).map(|separator| state.limit.get().saturating_add(separator));
         let Some(count) = complete else {
-            let overrun = self.separator(py).is_some_and(|separator| length + 1 > limit + separator);
-            if overrun
-                || reader.getattr(pyo3::intern!(py, "_eof"))?.is_truthy()?
-                || !reader.getattr(pyo3::intern!(py, "_waiter"))?.is_none()
+            if most.is_some_and(|most| length > most.saturating_sub(1))
+                || state.eof.get()
+                || state.waiter.borrow().is_some()
             {
                 return self.delegate(py);
             }
-            return self.wait(&reader, length, limit);
+            return self.wait(py, length);
         };
-        if self.separator(py).is_some_and(|separator| count > limit + separator) {
+        if most.is_some_and(|most| count > most) {
             return self.delegate(py);
         }
-        let data = bytes::take_front(buffer, count)?;
-        if reader.getattr(pyo3::intern!(py, "_paused"))?.is_truthy()? {
+        let data = state.take(py, count)?;
+        if state.paused.get() {
+            let reader = self.reader.bind(py);
             reader.call_method0(pyo3::intern!(py, "_maybe_resume_transport"))?;
         }
         Ok(Progress::Return(Some(data.unbind().into_any())))
     }
 
     fn interrupt(&mut self, py: Python<'_>) {
-        let reader = self.reader.bind(py).clone();
-        let restored = self.woken(&reader).and_then(|data| {
-            // What came for a read that was cancelled is there for the next one, as in asyncio.
-            let Some(data) = data else { return Ok(()) };
-            let buffer = reader.getattr(pyo3::intern!(py, "_buffer"))?;
-            let joined = data.bind(py).as_any().add(&buffer)?;
-            buffer.call_method0("clear")?;
-            buffer.call_method1("extend", (joined,))?;
-            Ok(())
-        });
-        if let Err(error) = restored {
-            error.write_unraisable(py, Some(&reader));
+        self.woken();
+        // What came for a read that was cancelled is there for the next one, as in asyncio.
+        if let Err(error) = self.state.get().put_back(py) {
+            error.write_unraisable(py, Some(self.reader.bind(py)));
         }
     }
 
     fn referents(&self) -> [Option<&Py<PyAny>>; 3] {
-        [Some(&self.reader), None, None]
+        [Some(&self.reader), Some(self.state.as_any()), None]
     }
 
     fn name(&self) -> &'static str {
@@ -197,8 +193,8 @@ impl Step for Reading {
 }
 
 fn start<'py>(slf: Borrowed<'_, 'py, PyAny>, kind: Kind) -> PyResult<Bound<'py, PyAny>> {
-    let reading =
-        Reading { reader: slf.to_owned().unbind(), kind, handoff: None, waiting: false, searched: 0 };
+    let state = ReaderState::of(slf)?.unbind();
+    let reading = Reading { reader: slf.to_owned().unbind(), state, kind, waiting: false, searched: 0 };
     operation::new(slf.py(), Box::new(reading))
 }
 
@@ -215,7 +211,7 @@ fn plain<'py>(
     args: Args<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
-    let class = PLAIN_READER.import(py, "asyncio", "StreamReader")?;
+    let class = plain_reader(py)?;
     let method = class.as_any().getattr(name.to_string_lossy().as_ref())?;
     let keywords = pyo3::types::PyDict::new(py);
     for (name, value) in args.keywords() {

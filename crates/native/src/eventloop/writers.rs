@@ -9,6 +9,7 @@ use pyo3::types::PyType;
 use super::transport;
 use crate::ffi::fastcall::{Args, FastMethod, install as install_method};
 use crate::ffi::operation;
+use crate::ffi::property;
 
 static PLAIN_WRITER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
@@ -27,7 +28,7 @@ impl FastMethod for Write {
     fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let [Some(data)] = args.bind("write", ["data"], 1)? else { unreachable!("it is required") };
-        let inner = slf.getattr(pyo3::intern!(py, "_transport"))?;
+        let inner = transport_of(slf)?;
         match transport::channel_of(inner.as_borrowed()) {
             Ok(channel) => transport::write(&inner, channel.get(), data)?,
             Err(_) => {
@@ -47,7 +48,7 @@ impl FastMethod for Drain {
     fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         args.bind("drain", [], 0)?;
-        if flowing(&slf)? {
+        if flowing(slf)? {
             return operation::completed(py);
         }
         let class = PLAIN_WRITER.import(py, "asyncio", "StreamWriter")?;
@@ -55,19 +56,19 @@ impl FastMethod for Drain {
     }
 }
 
+/// The transport of a writer: its own attribute, which the class does not define.
+fn transport_of<'py>(writer: Borrowed<'_, 'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let name = pyo3::intern!(writer.py(), "_transport");
+    match property::own(writer)?.get_item(name)? {
+        Some(transport) => Ok(transport),
+        None => writer.getattr(name),
+    }
+}
+
 /// Whether reader, transport and protocol are all well, and the protocol may write.
-fn flowing(writer: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = writer.py();
-    let reader = writer.getattr(pyo3::intern!(py, "_reader"))?;
-    if !reader.is_none() && !reader.getattr(pyo3::intern!(py, "_exception"))?.is_none() {
-        return Ok(false);
-    }
-    let inner = writer.getattr(pyo3::intern!(py, "_transport"))?;
-    let Ok(channel) = transport::channel_of(inner.as_borrowed()) else { return Ok(false) };
-    if channel.get().is_closing() {
-        return Ok(false);
-    }
-    let protocol = writer.getattr(pyo3::intern!(py, "_protocol"))?;
-    Ok(protocol.getattr(pyo3::intern!(py, "_paused"))?.is(pyo3::types::PyBool::new(py, false))
-        && !protocol.getattr(pyo3::intern!(py, "_connection_lost"))?.is_truthy()?)
+///
+/// That the writer's reader is the one that the transport feeds was seen to when the writer was made native.
+fn flowing(writer: Borrowed<'_, '_, PyAny>) -> PyResult<bool> {
+    let inner = transport_of(writer)?;
+    Ok(transport::channel_of(inner.as_borrowed()).is_ok_and(|channel| channel.get().is_flowing()))
 }

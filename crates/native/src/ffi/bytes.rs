@@ -62,25 +62,31 @@ pub(crate) fn append(array: &Bound<'_, PyByteArray>, data: &[u8]) -> PyResult<()
     Ok(())
 }
 
-/// Take `count` bytes, at most as many as there are, from the front of a `bytearray`.
+/// Put `data` in the place of all that a `bytearray` holds. Its memory is used again.
 ///
 /// Fails as [`append`].
-pub(crate) fn take_front<'py>(
-    array: &Bound<'py, PyByteArray>,
-    count: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    let py = array.py();
-    let taken = with_content(array, |content| PyBytes::new(py, &content[..count.min(content.len())]));
-    if count >= array.len() {
-        array.resize(0)?;
-    } else {
-        // Deleting at the front moves a bytearray's start, not its bytes.
-        // SAFETY: attached; the object is a bytearray.
-        if unsafe { ffi::PySequence_DelSlice(array.as_ptr(), 0, count as ffi::Py_ssize_t) } != 0 {
-            return Err(PyErr::fetch(py));
-        }
+pub(crate) fn overwrite(array: &Bound<'_, PyByteArray>, data: &[u8]) -> PyResult<()> {
+    if array.len() != data.len() {
+        array.resize(data.len())?;
     }
-    Ok(taken)
+    // SAFETY: the lock is held, no Python code runs, and the array has just been made that long.
+    unsafe { array.as_bytes_mut().copy_from_slice(data) };
+    Ok(())
+}
+
+/// Take `count` bytes off the front of a `bytearray`.
+///
+/// Fails as [`append`].
+pub(crate) fn delete_front(array: &Bound<'_, PyByteArray>, count: usize) -> PyResult<()> {
+    if count >= array.len() {
+        return array.resize(0);
+    }
+    // Deleting at the front moves a bytearray's start, not its bytes.
+    // SAFETY: attached; the object is a bytearray.
+    if unsafe { ffi::PySequence_DelSlice(array.as_ptr(), 0, count as ffi::Py_ssize_t) } != 0 {
+        return Err(PyErr::fetch(array.py()));
+    }
+    Ok(())
 }
 
 /// A contiguous buffer that another object lends.

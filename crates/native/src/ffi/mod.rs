@@ -13,11 +13,14 @@ pub(crate) mod call;
 pub(crate) mod context;
 pub(crate) mod descriptor;
 pub(crate) mod fastcall;
+pub(crate) mod future;
 mod guarded;
 pub(crate) mod handle;
 pub(crate) mod operation;
+pub(crate) mod property;
 pub(crate) mod slot;
 pub(crate) mod unary;
 pub(crate) mod wait;
 
+pub(crate) use attached::while_running;
 pub(crate) use guarded::Guarded;

@@ -5,7 +5,7 @@
 //! coroutine, to which everything is forwarded from then on.
 #![allow(unsafe_code, reason = "defines an object type on the raw C API")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -16,7 +16,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use super::Guarded;
 use super::attached::attached;
+
+/// Freed operations whose memory is kept and used again: as many as a busy loop has at once.
+const KEPT: usize = 256;
+/// A larger result is not kept alive until the next one comes; see [`STOP`].
+const SMALL_RESULT: ffi::Py_ssize_t = 16 * 1024;
 
 /// What one step came to.
 pub(crate) enum Progress {
@@ -65,6 +71,10 @@ struct Object {
 
 static TYPE: OnceLock<Py<PyType>> = OnceLock::new();
 static COMPLETED: OnceLock<Py<PyAny>> = OnceLock::new();
+static FREE: Guarded<RefCell<Vec<*mut Object>>> = Guarded::new(RefCell::new(Vec::new()));
+/// The exception that last told a result, used again when nobody else has it any more: making one costs more
+/// than reading a line does.
+static STOP: Guarded<Cell<*mut ffi::PyObject>> = Guarded::new(Cell::new(ptr::null_mut()));
 
 /// The body of [`completed`]: it has no state, so that one object serves for all.
 struct Nothing;
@@ -99,10 +109,18 @@ pub(crate) fn completed(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// Make an operation.
 pub(crate) fn new<'py>(py: Python<'py>, step: Box<dyn Step>) -> PyResult<Bound<'py, PyAny>> {
     let class = TYPE.get().ok_or_else(|| PyTypeError::new_err("the operation type is not defined"))?;
-    // SAFETY: attached; the type is a heap type of this layout. Every field is written before anybody else
+    let recycled = FREE.borrow_mut().pop();
+    // SAFETY: attached; the type is a heap type of this layout. A recycled block was allocated for it and is
+    // nobody's: PyObject_Init gives it its type and first reference. Every field is written before anybody else
     // sees the object, also when memory ran out: then nothing was made.
     unsafe {
-        let object = ffi::PyObject_GC_New::<Object>(class.as_ptr().cast());
+        let object = match recycled {
+            Some(block) => {
+                ffi::PyObject_Init(block.cast(), class.as_ptr().cast());
+                block
+            }
+            None => ffi::PyObject_GC_New::<Object>(class.as_ptr().cast()),
+        };
         let owned = Bound::from_owned_ptr_or_err(py, object.cast())?;
         (&raw mut (*object).step).write(Some(step));
         (&raw mut (*object).delegate).write(ptr::null_mut());
@@ -252,14 +270,73 @@ unsafe extern "C" fn iternext(object: *mut ffi::PyObject) -> *mut ffi::PyObject 
             Advanced::Yielded(value) => value,
             Advanced::Returned(value) => {
                 // NULL without an exception says "ended with None", which costs no exception object.
-                if value != ffi::Py_None() {
-                    stop_with(value);
+                if value == ffi::Py_None() {
+                    ffi::Py_DECREF(value);
+                } else {
+                    stop_again(value);
                 }
-                ffi::Py_DECREF(value);
                 ptr::null_mut()
             }
             Advanced::Raised => ptr::null_mut(),
         }
+    }
+}
+
+/// Raise `StopIteration(value)` for who will take the value and forget the exception: `await` does.
+///
+/// # Safety
+/// Attached; `value` is alive, and its reference is taken.
+unsafe fn stop_again(value: *mut ffi::PyObject) {
+    // SAFETY: as the caller promises. What STOP holds is an exact StopIteration, made below, of which it has one
+    // reference; when that is the only one, nobody sees it change. One that somebody has caught, so that it got a
+    // traceback or more, is not used again. `args` stay empty: who awaits looks at `value` alone.
+    unsafe {
+        if ffi::PyBytes_CheckExact(value) != 0 && ffi::PyBytes_Size(value) > SMALL_RESULT {
+            stop_with(value);
+            ffi::Py_DECREF(value);
+            return;
+        }
+        let mut kept = STOP.replace(ptr::null_mut()).cast::<ffi::PyStopIterationObject>();
+        if !kept.is_null()
+            && (ffi::Py_REFCNT(kept.cast()) != 1
+                || !(*kept).traceback.is_null()
+                || !(*kept).context.is_null()
+                || !(*kept).cause.is_null()
+                || !(*kept).notes.is_null()
+                || !(*kept).dict.is_null())
+        {
+            ffi::Py_DECREF(kept.cast());
+            kept = ptr::null_mut();
+        }
+        if kept.is_null() {
+            kept = ffi::PyObject_CallNoArgs(ffi::PyExc_StopIteration).cast();
+            if kept.is_null() {
+                ffi::Py_DECREF(value);
+                return;
+            }
+        }
+        // What dropping the old value runs may come here again: this exception is put back only after it.
+        let old = std::mem::replace(&mut (*kept).value, value);
+        ffi::Py_XDECREF(old);
+        ffi::Py_INCREF(kept.cast());
+        raise(kept.cast());
+        let other = STOP.replace(kept.cast());
+        ffi::Py_XDECREF(other);
+    }
+}
+
+/// Set the exception `exception`, whose reference is taken, as it is: without a context.
+///
+/// # Safety
+/// Attached; `exception` is an exception.
+unsafe fn raise(exception: *mut ffi::PyObject) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let class = ffi::Py_TYPE(exception).cast();
+        ffi::Py_INCREF(class);
+        // Deprecated since 3.12, whose successor 3.11 does not have; it does the same with an instance.
+        #[allow(deprecated)]
+        ffi::PyErr_Restore(class, exception, ptr::null_mut());
     }
 }
 
@@ -441,7 +518,13 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
         ffi::Py_XDECREF((*this).delegate);
         let class = ffi::Py_TYPE(object);
         ptr::drop_in_place(&raw mut (*this).step);
-        ffi::PyObject_GC_Del(object.cast());
+        let mut free = FREE.borrow_mut();
+        if free.len() < KEPT {
+            free.push(this);
+        } else {
+            drop(free);
+            ffi::PyObject_GC_Del(object.cast());
+        }
         ffi::Py_DECREF(class.cast());
     }
 }

@@ -1,10 +1,39 @@
 //! Reading a `__slots__` attribute of a Python class by its offset: one load, no attribute lookup.
 #![allow(unsafe_code, reason = "reads an object's memory at an offset that CPython tells")]
 
+use std::sync::OnceLock;
+
+use pyo3::PyTypeCheck;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+
+/// The class that objects of one kind nearly always have: most casts then are one comparison, where that of an
+/// instance of a subclass walks its bases.
+pub(crate) struct SeenClass(OnceLock<Py<PyType>>);
+
+impl SeenClass {
+    pub(crate) const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// `object` as a `T`, or the `TypeError` that says what it is. One value serves one `T`.
+    pub(crate) fn cast<'a, 'py, T: PyTypeCheck>(
+        &self,
+        object: Borrowed<'a, 'py, PyAny>,
+    ) -> PyResult<Borrowed<'a, 'py, T>> {
+        let seen = self.0.get().map_or(std::ptr::null_mut(), |class| class.as_ptr());
+        if object.get_type_ptr().cast::<ffi::PyObject>() == seen {
+            // SAFETY: an object of this very class was found to be a `T` below, and the class, which is kept,
+            // has the same bases for all its instances.
+            return Ok(unsafe { object.cast_unchecked() });
+        }
+        let found = object.cast::<T>()?;
+        let _ = self.0.set(object.get_type().unbind());
+        Ok(found)
+    }
+}
 
 /// Where a class keeps one of its slots.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
-use std::rc::Rc;
 
 use headrace_engine::Interest;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -73,13 +72,18 @@ impl Channel {
         LoopCore::of(self.event_loop.bind_borrowed(py))
     }
 
-    /// Whether `close()` or `abort()` was called, or the connection is lost.
-    pub(in super::super) fn is_closing(&self) -> bool {
-        self.closing.get()
-    }
-
     pub(super) fn is_reading(&self) -> bool {
         !self.closing.get() && !self.paused.get()
+    }
+
+    /// Whether a reader is fed natively, has no error, and its writer may write: then there is nothing that
+    /// `StreamWriter.drain` would wait for or raise.
+    ///
+    /// A plain stream protocol is paused, and told that the connection is lost, by its transport alone.
+    pub(in super::super) fn is_flowing(&self) -> bool {
+        !self.closing.get()
+            && !self.protocol_paused.get()
+            && self.stream.borrow().as_ref().is_some_and(|stream| !stream.state.get().failed())
     }
 
     pub(super) fn awaits_writing(&self) -> bool {
@@ -217,11 +221,17 @@ impl Channel {
     /// Use this protocol from now on. `buffered`: it is a `BufferedProtocol`; `reader`: the weak reference to
     /// the reader of a plain stream protocol, which is then fed natively.
     #[pyo3(signature = (protocol, buffered, reader = None))]
-    fn set_protocol(&self, protocol: Option<Py<PyAny>>, buffered: bool, reader: Option<Py<PyAny>>) {
+    fn set_protocol(
+        &self,
+        protocol: Option<Py<PyAny>>,
+        buffered: bool,
+        reader: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let stream = reader.map_or(Ok(None), Stream::new)?;
         self.buffered.set(buffered);
-        let stream = reader.map(|reader| Stream { reader, handoff: Rc::default() });
         let old = (self.protocol.replace(protocol), self.stream.replace(stream));
         drop(old);
+        Ok(())
     }
 
     #[getter]

@@ -13,7 +13,6 @@ mod read;
 mod stream;
 mod write;
 
-use std::rc::Rc;
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyTypeError;
@@ -21,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 pub(super) use self::channel::Channel;
-pub(super) use self::stream::{Handoff, Want};
+pub(super) use self::stream::Want;
 pub(super) use self::write::{flush_transport, write};
 use super::core::LoopCore;
 use crate::ffi::slot::SlotOffset;
@@ -53,13 +52,6 @@ pub(super) fn channel_of<'a, 'py>(
         return Err(PyTypeError::new_err("not a Headrace transport, or one that was never opened"));
     };
     Ok(channel.cast::<Channel>()?)
-}
-
-/// Where `transport`, if it is one of ours that feeds a stream reader, hands data to a waiting read.
-pub(super) fn handoff_of(transport: Borrowed<'_, '_, PyAny>) -> Option<Rc<Handoff>> {
-    let channel = channel_of(transport).ok()?;
-    let stream = channel.get().stream.borrow();
-    stream.as_ref().map(|stream| Rc::clone(&stream.handoff))
 }
 
 /// The descriptor of a transport is ready.

@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::super::core::{LoopCore, READ_BUFFER};
 use super::super::errors::os_error;
+use super::super::reader::ReaderState;
 use super::channel::Channel;
 use super::stream;
 use crate::ffi::bytes::{self, Lent};
@@ -41,8 +42,8 @@ pub(super) fn ready(core: &LoopCore, transport: &Bound<'_, PyAny>, channel: &Cha
         if channel.buffered.get() {
             return ready_buffered(transport, channel);
         }
-        if let Some((reader, handoff)) = stream::reader_of(py, channel) {
-            return ready_stream(core, transport, channel, &reader, &handoff);
+        if let Some((reader, state)) = stream::reader_of(py, channel) {
+            return ready_stream(core, transport, channel, &reader, state.get());
         }
         match read(py, core, channel)? {
             Received::Nothing => Ok(()),
@@ -73,7 +74,7 @@ fn ready_stream(
     transport: &Bound<'_, PyAny>,
     channel: &Channel,
     reader: &Bound<'_, PyAny>,
-    handoff: &stream::Handoff,
+    state: &ReaderState,
 ) -> PyResult<()> {
     let py = transport.py();
     let outcome = if channel.bulk.get() {
@@ -86,7 +87,7 @@ fn ready_stream(
             Ok(0) => Ok(Received::End),
             Ok(count) => {
                 channel.bulk.set(count >= BULK);
-                match stream::feed(transport, reader, handoff, &buffer) {
+                match stream::feed(reader, state, &buffer) {
                     Ok(true) => Ok(Received::Nothing),
                     Ok(false) => Ok(Received::Data(PyBytes::new(py, &buffer))),
                     Err(error) => Err(error),
@@ -111,7 +112,7 @@ fn ready_stream(
         Received::Nothing => Ok(()),
         Received::Data(data) => {
             channel.bulk.set(data.as_bytes().len() >= BULK);
-            if stream::hand_over(reader, handoff, &data)? {
+            if stream::hand_over(state, &data)? {
                 return Ok(());
             }
             deliver(transport, channel, &data)
