@@ -59,7 +59,8 @@ LADDER = tuple(
     f"broadcast-{name}"
     for name in (
         *("01-naive", "02-threads", "03-indexes", "04-raw-sql", "05-filters-in-sql", "06-one-query"),
-        *("07-held-channel", "08-async-driver", "09-uvloop", "10-headrace"),
+        *("07-held-channel", "08-async-driver", "09-fitting-indexes", "10-batched-confirms"),
+        *("11-uvloop", "12-headrace", "13-headrace-serve", "14-two-workers"),
     )
 )
 REDIS = ("redis-server", "gevent-redis", "asyncio-streams", "uvloop-streams", "headrace-streams")
@@ -98,7 +99,7 @@ COUNTERPARTS: dict[tuple[str, str, str], Counterpart] = {
         "redis", ("uvloop-streams", "gevent-redis"), "GET missing"
     ),
     ("4", "api", "before"): Counterpart("broadcast-api", ("broadcast-01-naive",)),
-    ("4", "api", ""): Counterpart("broadcast-api", ("broadcast-10-headrace",)),
+    ("4", "api", ""): Counterpart("broadcast-api", ("broadcast-14-two-workers",)),
     ("4", "api", "after"): Counterpart("broadcast-api", ("broadcast-06-one-query",)),
     ("4", "hello-world", ""): Counterpart("tornado-hello", ("tornado-asyncio",)),
     ("4", "orm-cost", "sqlalchemy ORM"): Counterpart(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from headrace.bench.contenders.http_servers import headrace
 from headrace.bench.model import Contender, Launch, Package
 
 #: Name, the program's step, loop, what is new.
@@ -25,8 +26,15 @@ RUNGS: tuple[tuple[str, str, str, str], ...] = (
         "asyncio",
         "an asynchronous driver with a pool in place of threads",
     ),
-    ("09-uvloop", "8-async-driver", "uvloop", "uvloop"),
-    ("10-headrace", "8-async-driver", "headrace", "headrace's loop"),
+    ("09-fitting-indexes", "9-fitting-indexes", "asyncio", "indexes that hold all that the query asks for"),
+    ("10-batched-confirms", "10-batched", "asyncio", "one write and one confirm for many messages"),
+    ("11-uvloop", "10-batched", "uvloop", "uvloop"),
+    ("12-headrace", "10-batched", "headrace", "headrace's loop"),
+)
+#: The last rungs are hosted: name, worker processes, what is new.
+HOSTED: tuple[tuple[str, int, str], ...] = (
+    ("13-headrace-serve", 1, "the same application hosted by headrace serve"),
+    ("14-two-workers", 2, "two worker processes"),
 )
 DRIVERS = ("tornado", "pymysql", "asyncmy", "sqlalchemy", "pika", "aiormq")
 
@@ -37,6 +45,12 @@ def rung(step: str, loop: str) -> Callable[[Launch], Sequence[str]]:
     return lambda launch: replace(launch, workload=words).program()
 
 
+def hosted(workers: int) -> Callable[[Launch], Sequence[str]]:
+    """The application under ``headrace serve``."""
+    host = headrace("tornado")
+    return lambda launch: host(replace(launch, workload=("app_broadcast:app",), workers=workers))
+
+
 CONTENDERS = [
     Contender(
         name=f"broadcast-{name}",
@@ -45,4 +59,14 @@ CONTENDERS = [
         needs=tuple(Package(each) for each in (*DRIVERS, *(("uvloop",) if loop == "uvloop" else ()))),
     )
     for name, step, loop, summary in RUNGS
+]
+CONTENDERS += [
+    Contender(
+        name=f"broadcast-{name}",
+        summary=summary,
+        hosts={"broadcast": hosted(workers)},
+        needs=tuple(Package(each) for each in DRIVERS),
+        variables={"BENCH_STEP": "10-batched"},
+    )
+    for name, workers, summary in HOSTED
 ]

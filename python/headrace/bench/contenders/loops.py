@@ -52,3 +52,23 @@ CONTENDERS.append(
         minor=True,
     )
 )
+
+#: Loops and transports that are younger than uvloop: each with its loop and what it needs.
+YOUNG: tuple[tuple[str, str, tuple[Package, ...]], ...] = (
+    ("aiofastnet", "aiofastnet-asyncio", (Package("aiofastnet"),)),
+    ("aiofastnet-uvloop", "aiofastnet-uvloop", (Package("aiofastnet"), Package("uvloop"))),
+    ("rsloop", "rsloop", (Package("rsloop"),)),
+)
+
+CONTENDERS += [
+    Contender(
+        name=name + suffix,
+        summary=f"{loop}, {words}",
+        hosts={interface: on_loop(loop) for interface in interfaces},
+        needs=needs,
+        only=("tcp-echo", "tls-echo"),
+        minor=suffix != "" or name == "aiofastnet-uvloop",
+    )
+    for name, loop, needs in YOUNG
+    for suffix, interfaces, words in WAYS[:2]
+]

@@ -24,15 +24,22 @@ def arguments(*apis: str) -> argparse.ArgumentParser:
     """The options that all programs have."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bind", required=True, metavar="HOST:PORT|unix:PATH")
-    parser.add_argument("--loop", default="asyncio", choices=LOOPS)
+    parser.add_argument("--loop", default="asyncio", choices=(*LOOPS, *PATCHED))
     if apis:
         parser.add_argument("--api", default=apis[0], choices=apis)
     return parser
 
 
+#: aiofastnet replaces the transports of a loop: what it stands on, by the name that users give.
+PATCHED = {"aiofastnet-asyncio": "asyncio", "aiofastnet-uvloop": "uvloop"}
+
+
 def new_loop(name: str) -> asyncio.AbstractEventLoop:
     """A new event loop of the kind named."""
-    loop: asyncio.AbstractEventLoop = importlib.import_module(LOOPS[name]).new_event_loop()
+    loop: asyncio.AbstractEventLoop = importlib.import_module(LOOPS[PATCHED.get(name, name)]).new_event_loop()
+    if name in PATCHED:
+        patched: asyncio.AbstractEventLoop = importlib.import_module("aiofastnet").patch_loop(loop)
+        return patched
     return loop
 
 

@@ -2,7 +2,8 @@
 
     broadcast_api.py --step NAME --bind HOST:PORT
 
-Each step changes one thing against the one before it; ``STEPS`` says which. A request is
+``apps/app_broadcast.py`` has the same as an application, for servers that host one. Each step changes one thing
+against the one before it; ``STEPS`` says which. A request is
 ``POST /send {"token": ..., "channel": ..., "text": ...}``: the token gives a user, the user's role must be allowed on
 the channel, the channel must be open, and the user's quota not used up. The message goes to a fanout exchange.
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import mmap
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,16 +36,17 @@ class Step:
 
     :param orm: rows become objects of SQLAlchemy's ORM.
     :param threads: blocking work runs in a pool of threads.
-    :param indexed: tables have indexes.
+    :param index: ``none``; ``plain``, one column each; ``fitting``, all columns that the look-ups ask for.
     :param filtered: conditions are in the SQL, not in Python.
     :param merged: one query in place of four.
     :param driver: ``pymysql`` (blocking) or ``asyncmy`` (asynchronous, pooled).
-    :param broker: ``each`` (a connection for each message), ``held`` (one connection and channel).
+    :param broker: ``each`` (a connection for each message), ``held`` (one connection and channel), ``batched`` (the
+        same, with one write and one confirm for many messages).
     """
 
     orm: bool = True
     threads: bool = False
-    indexed: bool = False
+    index: str = "none"
     filtered: bool = False
     merged: bool = False
     driver: str = "pymysql"
@@ -52,13 +56,19 @@ class Step:
 STEPS = {
     "1-naive": Step(),
     "2-threads": Step(threads=True),
-    "3-indexes": Step(threads=True, indexed=True),
-    "4-raw-sql": Step(threads=True, indexed=True, orm=False),
-    "5-filters-in-sql": Step(threads=True, indexed=True, orm=False, filtered=True),
-    "6-one-query": Step(threads=True, indexed=True, orm=False, filtered=True, merged=True),
-    "7-held-channel": Step(threads=True, indexed=True, orm=False, filtered=True, merged=True, broker="held"),
+    "3-indexes": Step(threads=True, index="plain"),
+    "4-raw-sql": Step(threads=True, index="plain", orm=False),
+    "5-filters-in-sql": Step(threads=True, index="plain", orm=False, filtered=True),
+    "6-one-query": Step(threads=True, index="plain", orm=False, filtered=True, merged=True),
+    "7-held-channel": Step(threads=True, index="plain", orm=False, filtered=True, merged=True, broker="held"),
     "8-async-driver": Step(
-        indexed=True, orm=False, filtered=True, merged=True, driver="asyncmy", broker="held"
+        index="plain", orm=False, filtered=True, merged=True, driver="asyncmy", broker="held"
+    ),
+    "9-fitting-indexes": Step(
+        index="fitting", orm=False, filtered=True, merged=True, driver="asyncmy", broker="held"
+    ),
+    "10-batched": Step(
+        index="fitting", orm=False, filtered=True, merged=True, driver="asyncmy", broker="batched"
     ),
 }
 
@@ -68,7 +78,19 @@ TABLES = {
     "grants": "id INT, role VARCHAR(20), channel VARCHAR(40)",
     "quotas": "id INT, user INT, rest INT",
 }
-INDEXES = {"users": "token", "channels": "name", "grants": "role", "quotas": "user"}
+#: The columns of each table's index, by the end of the tables' names.
+INDEXES: dict[str, dict[str, str]] = {
+    "": {},
+    "_plain": {"users": "token", "channels": "name", "grants": "role", "quotas": "user"},
+    "_fitting": {
+        "users": "token, role, id",
+        "channels": "name, open",
+        "grants": "role, channel",
+        "quotas": "user, rest",
+    },
+}
+#: How long a process waits for another one that makes the tables, in seconds.
+PATIENCE = 60
 MERGED = (
     "SELECT u.id FROM users{0} u JOIN grants{0} g ON g.role = u.role AND g.channel = %s "
     "JOIN channels{0} c ON c.name = g.channel AND c.open = 1 JOIN quotas{0} q ON q.user = u.id AND q.rest > 0 "
@@ -103,9 +125,11 @@ def fill() -> None:
     import pymysql
 
     with pymysql.connect(**where(), autocommit=True) as connection, connection.cursor() as cursor:
+        # Workers of one server start together.
+        cursor.execute("SELECT GET_LOCK('bench', %s)", PATIENCE)
         cursor.execute("CREATE DATABASE IF NOT EXISTS bench")
         cursor.execute("USE bench")
-        for table, suffix in itertools.product(TABLES, ("", "_indexed")):
+        for table, suffix in itertools.product(TABLES, INDEXES):
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {table}{suffix} ({TABLES[table]})")
             cursor.execute(f"SELECT count(*) FROM {table}{suffix}")
             if cursor.fetchone()[0]:
@@ -113,9 +137,9 @@ def fill() -> None:
             marks = ", ".join(["%s"] * len(content(table)[0]))
             cursor.executemany(f"INSERT INTO {table}{suffix} VALUES ({marks})", content(table))
             if suffix:
-                cursor.execute(
-                    f"ALTER TABLE {table}{suffix} ADD PRIMARY KEY (id), ADD INDEX ({INDEXES[table]})"
-                )
+                columns = INDEXES[suffix][table]
+                cursor.execute(f"ALTER TABLE {table}{suffix} ADD PRIMARY KEY (id), ADD INDEX ({columns})")
+                cursor.execute(f"ANALYZE TABLE {table}{suffix}")
 
 
 def orm_authenticate(suffix: str) -> Authenticate:
@@ -234,6 +258,13 @@ async def held_channel(exchange: str) -> Callable[[bytes], Awaitable[None]]:
     return publish
 
 
+async def batching_channel(exchange: str) -> Callable[[bytes], Awaitable[None]]:
+    """The same by a publisher that sends what one turn of the loop publishes in one piece."""
+    from amqp_publisher import connect
+
+    return (await connect(os.environ["BENCH_RABBITMQ_URL"], exchange)).publish
+
+
 async def declare(exchange: str) -> None:
     """The exchange, and a queue that keeps every message for the proof."""
     import aiormq
@@ -246,18 +277,54 @@ async def declare(exchange: str) -> None:
     await connection.close()
 
 
+class Count:
+    """How many messages were sent, by this process and by the server's others: each has a file in the folder.
+
+    :param folder: the working folder of the server.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        path = folder / f"sent.{os.getpid()}"
+        path.write_bytes(bytes(8))
+        with path.open("r+b") as file:
+            self._mine = mmap.mmap(file.fileno(), 8)
+        self._numbers = 0
+
+    def add(self) -> None:
+        """Count one message."""
+        self._numbers += 1
+        self._mine[:8] = self._numbers.to_bytes(8)
+
+    def total(self) -> int:
+        """The messages of all processes."""
+        return sum(int.from_bytes(path.read_bytes()) for path in self._folder.glob("sent.*"))
+
+
 class Sender:
     """Authenticates and publishes by the means of a step."""
 
-    def __init__(self, step: Step, exchange: str) -> None:
+    def __init__(self, step: Step) -> None:
         self.step = step
-        self.exchange = exchange
+        folder = Path.cwd()
+        # The bench gives each server a folder of its own: its name is the queue's.
+        self.exchange = f"bench-{folder.parent.name}-{folder.name}"
         self.numbers = itertools.count(1)
-        self.sent = 0
+        self.count = Count(folder)
+        self._preparing: asyncio.Task[None] | None = None
+        self.ready = False
 
     async def prepare(self) -> None:
-        """Open what is held open."""
-        suffix = "_indexed" if self.step.indexed else ""
+        """Make the tables and the queue, and open what is held open: once, whoever asks."""
+        if self._preparing is None:
+            self._preparing = asyncio.get_running_loop().create_task(self._prepare())
+        await self._preparing
+
+    async def _prepare(self) -> None:
+        """Do it."""
+        fill()
+        await declare(self.exchange)
+        suffix = {"none": "", "plain": "_plain", "fitting": "_fitting"}[self.step.index]
         if self.step.driver == "asyncmy":
             self.async_authenticate = await async_authenticate(suffix)
         else:
@@ -266,8 +333,11 @@ class Sender:
             )
         if self.step.broker == "held":
             self.publish = await held_channel(self.exchange)
+        elif self.step.broker == "batched":
+            self.publish = await batching_channel(self.exchange)
+        self.ready = True
 
-    async def send(self, token: str, channel: str, text: str) -> int | None:
+    async def send(self, token: str, channel: str, text: str) -> str | None:
         """Send a message; its number, or None when it is not allowed."""
         loop = asyncio.get_running_loop()
         if self.step.driver == "asyncmy":
@@ -278,15 +348,15 @@ class Sender:
             user = self.authenticate(token, channel)
         if user is None:
             return None
-        number = next(self.numbers)
+        number = f"{os.getpid()}-{next(self.numbers)}"
         body = json.dumps({"number": number, "user": user, "channel": channel, "text": text}).encode()
-        if self.step.broker == "held":
+        if self.step.broker != "each":
             await self.publish(body)
         elif self.step.threads:
             await loop.run_in_executor(None, publish_each, self.exchange, body)
         else:
             publish_each(self.exchange, body)
-        self.sent += 1
+        self.count.add()
         return number
 
 
@@ -299,6 +369,8 @@ class Send(web.RequestHandler):
 
     async def post(self) -> None:
         """Send it."""
+        if not self.sender.ready:
+            await self.sender.prepare()
         asked = json.loads(self.request.body)
         number = await self.sender.send(asked["token"], asked["channel"], asked["text"])
         if number is None:
@@ -316,18 +388,18 @@ class Sent(web.RequestHandler):
     def get(self) -> None:
         """The count, and where the messages went."""
         broker = os.environ["BENCH_RABBITMQ_URL"]
-        self.write({"sent": self.sender.sent, "queue": self.sender.exchange, "broker": broker})
+        self.write({"sent": self.sender.count.total(), "queue": self.sender.exchange, "broker": broker})
 
 
-async def serve(bind: str, step: Step) -> None:
+def application(step: str) -> web.Application:
+    """The API at a step."""
+    sender = {"sender": Sender(STEPS[step])}
+    return web.Application([("/send", Send, sender), ("/sent", Sent, sender)])
+
+
+async def serve(bind: str, step: str) -> None:
     """Listen, and serve until the process is ended."""
-    sender = Sender(step, f"bench-{bind}")
-    fill()
-    await declare(sender.exchange)
-    await sender.prepare()
-    server = HTTPServer(
-        web.Application([("/send", Send, {"sender": sender}), ("/sent", Sent, {"sender": sender})])
-    )
+    server = HTTPServer(application(step))
     sock = listener(bind)
     sock.setblocking(False)
     server.add_sockets([sock])
@@ -339,7 +411,7 @@ def main() -> None:
     parser = arguments()
     parser.add_argument("--step", choices=STEPS, required=True)
     args = parser.parse_args()
-    run(args.loop, serve(args.bind, STEPS[args.step]))
+    run(args.loop, serve(args.bind, args.step))
 
 
 if __name__ == "__main__":

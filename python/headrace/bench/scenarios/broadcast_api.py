@@ -16,8 +16,8 @@ JSON = "application/json"
 #: Seconds until every message that was answered has to be in the queue.
 ARRIVAL = 10.0
 
-#: Messages taken from each server's queue so far, by its port: a server counts from its start.
-_taken: dict[int, int] = {}
+#: Messages taken from each server's queue so far, by its name: a server counts from its start.
+_taken: dict[str, int] = {}
 
 
 def every_message_arrives_once(endpoint: Endpoint) -> None:
@@ -37,17 +37,18 @@ def every_message_arrives_once(endpoint: Endpoint) -> None:
     while True:
         with urllib.request.urlopen(url + "/sent", timeout=checks.TIMEOUT) as answer:
             said = json.load(answer)
-        words = [sys.executable, str(PROGRAMS / "broadcast_drain.py"), said["broker"], said["queue"]]
+        queue = said["queue"]
+        words = [sys.executable, str(PROGRAMS / "broadcast_drain.py"), said["broker"], queue]
         drained = json.loads(subprocess.run(words, capture_output=True, check=True, timeout=120).stdout)
         if drained["messages"] != drained["distinct"]:
             raise WrongAnswer(
                 f"{drained['messages']} messages with {drained['distinct']} numbers: some came twice"
             )
-        _taken[endpoint.port] = _taken.get(endpoint.port, 0) + drained["messages"]
-        if _taken[endpoint.port] == said["sent"]:
+        _taken[queue] = _taken.get(queue, 0) + drained["messages"]
+        if _taken[queue] == said["sent"]:
             return
         if time.monotonic() > end:
-            raise WrongAnswer(f"{said['sent']} messages were sent, {_taken[endpoint.port]} arrived")
+            raise WrongAnswer(f"{said['sent']} messages were sent, {_taken[queue]} arrived")
 
 
 BROADCAST_API = Scenario(

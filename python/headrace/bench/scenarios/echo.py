@@ -17,16 +17,16 @@ ECHO = {
 
 TCP_ECHO = Scenario(
     name="tcp-echo",
-    summary="echo of 1, 10 and 100 KB messages over TCP, 10 connections",
+    summary="echo of 1, 10 and 100 KB messages over TCP, 10 connections; of 1 KB with 300 too",
     workloads=ECHO,
     cases=tuple(
         Case(
-            name=f"{size} KB",
+            name=f"{size} KB" + (f" x {connections}" if connections != 10 else ""),
             check=checks.echo(size * KB),
             url=f"tcp://{{bind}}?size={size * KB}",
-            connections=10,
+            connections=connections,
         )
-        for size in (1, 10, 100)
+        for size, connections in ((1, 10), (10, 10), (100, 10), (1, 300))
     ),
     baseline="uvloop",
     unit="message",
