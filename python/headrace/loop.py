@@ -16,7 +16,7 @@ from asyncio.log import logger
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace import _native, streams
+from headrace import _native, datagram, streams
 from headrace.transport import SocketTransport
 
 _T = TypeVar("_T")
@@ -203,6 +203,20 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         )
         SocketTransport(self, rawsock, ssl_protocol, extra=extra, server=server)
         return ssl_protocol._app_transport
+
+    def _make_datagram_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> Any:
+        if not datagram.is_native(sock):
+            make: Any = super()
+            return make._make_datagram_transport(sock, protocol, address, waiter, extra)
+        self._ensure_fd_no_transport(sock)
+        return datagram.DatagramTransport(self, sock, protocol, address, waiter, extra)
 
 
 def new_event_loop() -> Loop:

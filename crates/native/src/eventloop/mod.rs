@@ -10,6 +10,7 @@
 
 mod core;
 mod cycle;
+mod datagram;
 mod errors;
 mod fds;
 mod futures;
@@ -52,9 +53,11 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     operation::define(py)?;
     module.add_class::<LoopCore>()?;
     module.add_class::<transport::Channel>()?;
+    module.add_class::<datagram::Datagram>()?;
     schedule::install(&py.get_type::<LoopCore>())?;
     module.add_function(wrap_pyfunction!(_define_handles, module)?)?;
     module.add_function(wrap_pyfunction!(_handles_alive, module)?)?;
+    module.add_function(wrap_pyfunction!(datagram::_define_datagram_transport, module)?)?;
     module.add_function(wrap_pyfunction!(streams::_define_reader, module)?)?;
     module.add_function(wrap_pyfunction!(writers::_define_writer, module)?)?;
     module.add_function(wrap_pyfunction!(transport::_define_transport, module)?)
