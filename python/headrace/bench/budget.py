@@ -1,20 +1,28 @@
-"""Fits a run of all scenarios into a time that one is willing to wait."""
+"""Fits a run of all scenarios into a time that one is willing to wait, and keeps it there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from headrace.bench import registry
 from headrace.bench.model import Contender, Scenario
-from headrace.bench.rounds import Settings
+from headrace.bench.rounds import FEWEST_ROUNDS, Settings
 from headrace.bench.run import baseline_of, select
 
-#: Seconds of a run of all scenarios: the default, and with ``--quick``.
+#: Seconds of a run of all scenarios that need no service: the default, and with ``--quick``.
 WHOLE, QUICK = 15 * 60.0, 2 * 60.0
-#: Seconds to start a contender and check its answer, and those that a load takes beside its own.
-START, LOAD = 0.5, 0.18
+#: What is planned for, so that the last scenario ends in time: this share of it.
+PLANNED = 0.93
+#: Seconds to start a contender, check its answer and see whether it rests, and those that a load takes beside its own.
+START, LOAD = 0.7, 0.18
+#: Seconds to start a service: that of the slowest, RabbitMQ.
+SERVICE = 10.0
 #: Warm-up steps that a contender takes as a rule.
 STEPS = 3
+#: By how much a machine is taken to be slower than planned at most, when what was measured so far says so.
+SLOWEST = 3.0
 #: How much can be measured of each contender, the best first. Below three rounds no verdict is given.
 CHOICES = tuple(
     Settings(rounds, seconds, every, step, step * limit)
@@ -26,8 +34,10 @@ CHOICES = tuple(
         (4, 0.3, 2, 0.15, 3),
         (4, 0.25, 4, 0.15, 3),
         (4, 0.2, 4, 0.1, 2),
+        (4, 0.2, 4, 0.1, 1),
         (3, 0.2, 3, 0.1, 1),
         (2, 0.15, 2, 0.1, 1),
+        (1, 0.15, 1, 0.1, 1),
     )
 )
 
@@ -41,30 +51,95 @@ def seconds_of(settings: Settings) -> float:
     )
 
 
-def fit(slots: int, budget: float, seed: int) -> tuple[Settings, float]:
-    """The best settings with which a run of scenarios takes no longer than a budget.
+def length(slots: int, cases: int, settings: Settings) -> float:
+    """About how long contenders take in their cases; the baseline takes part twice where verdicts are given.
+
+    :param slots: contenders times cases.
+    :param cases: how many cases these are.
+    """
+    return (slots + (cases if settings.rounds >= FEWEST_ROUNDS else 0)) * seconds_of(settings)
+
+
+def fit(slots: int, cases: int, seconds: float, seed: int = 1) -> Settings:
+    """The best settings with which a run takes no longer than so many seconds, or the shortest of all.
 
     :param slots: contenders times cases, over all scenarios.
-    :param budget: seconds.
-    :returns: the settings, and about how many seconds the run will take.
+    :param cases: how many cases these are.
     """
-    fitting = [choice for choice in CHOICES if slots * seconds_of(choice) <= budget]
-    chosen = fitting[0] if fitting else CHOICES[-1]
-    return replace(chosen, seed=seed), slots * seconds_of(chosen)
+    fitting = (choice for choice in CHOICES if length(slots, cases, choice) <= seconds)
+    return replace(next(fitting, CHOICES[-1]), seed=seed)
 
 
-def slots_of(scenarios: Sequence[Scenario], names: Sequence[str]) -> int:
-    """Contenders times cases of a whole run, the baseline counted twice."""
-    return sum((len(select(each, names, True)[0]) + 1) * len(each.cases) for each in scenarios)
+class Pace:
+    """Gives each scenario of a whole run the settings with which what is left still fits into its time.
+
+    A slow machine, or contenders that warm up for long, so make later measurements shorter and not the run longer.
+    Scenarios that need services come on top: they get the settings that the run was planned with.
+
+    :param sizes: contenders times cases, and cases, of each scenario by its name.
+    :param served: names of the scenarios that need services.
+    :param seconds: what the others may take.
+    :param seed: of the order of measurements.
+    :param clock: seconds that only rise.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, tuple[int, int]],
+        served: Sequence[str],
+        seconds: float,
+        seed: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sizes, self._served = dict(sizes), set(served)
+        self._limit, self._seed, self._clock = seconds * PLANNED, seed, clock
+        self._left = [name for name in sizes if name not in self._served]
+        self._expected = 0.0
+        self._began: float | None = None
+        self.planned = self._fit(self._left, self._limit)
+
+    @property
+    def slots(self) -> int:
+        """Contenders times cases of all scenarios."""
+        return sum(slots for slots, _ in self._sizes.values())
+
+    def estimate(self) -> tuple[float, float]:
+        """Seconds of the scenarios that need no service, and of those that do."""
+        without = self._length(self._left, self.planned)
+        return without, self._length(self._served, self.planned) + (SERVICE * len(self._served))
+
+    def settings(self, scenario: Scenario) -> Settings:
+        """The settings for the scenario that comes next."""
+        if scenario.name in self._served:
+            return self.planned
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+        spent = now - self._began
+        slower = min(max(spent / self._expected, 1.0), SLOWEST) if self._expected else 1.0
+        chosen = self._fit(self._left, (self._limit - spent) / slower)
+        self._left.remove(scenario.name)
+        self._expected += self._length([scenario.name], chosen)
+        return chosen
+
+    def _fit(self, names: Sequence[str], seconds: float) -> Settings:
+        """What fits for these scenarios."""
+        slots = sum(self._sizes[name][0] for name in names)
+        return fit(slots, sum(self._sizes[name][1] for name in names), seconds, self._seed)
+
+    def _length(self, names: Iterable[str], settings: Settings) -> float:
+        """How long these scenarios take."""
+        return sum(length(*self._sizes[name], settings) for name in names)
 
 
-def quick_slots_of(scenarios: Sequence[Scenario]) -> int:
-    """The same of a quick look."""
-    return sum(len(leading(each)) + 1 for each in scenarios)
+def needs_services(scenario: Scenario) -> bool:
+    """Whether a scenario, or all contenders of it but a few, need a service that has to be installed."""
+    own = any(registry.services()[name].needs for name in scenario.services)
+    return own or any(contender.services for contender in registry.hosts_of(scenario))
 
 
 def leading(scenario: Scenario) -> list[str]:
     """The contenders of a scenario for a quick look: ours, and the baseline."""
-    ready: list[Contender] = select(scenario, ())[0]
+    ready: list[Contender] = select(scenario, (), without_minor=True)[0]
     base = baseline_of(scenario, ready, None)
     return [each.name for each in ready if "headrace" in each.name or each.name == base]

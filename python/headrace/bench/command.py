@@ -149,12 +149,18 @@ def run_scenarios(args: argparse.Namespace) -> int:
     writable(args.json)
     writable(args.html)
     plan = Plan(words(args.contenders), cases, args.baseline, MEASURES[args.action])
+    pace: Settings | Callable[[Scenario], Settings] = settings
     if args.names == ["all"] and args.action == "run":
-        plan, settings = whole_run(args, chosen, plan, settings)
+        plan = replace(plan, without_minor=not plan.contenders)
+        if args.quick and not plan.contenders:
+            plan = replace(plan, contenders_of=budget.leading, cases_of=lambda each: [each.cases[0].name])
+        # Those that need services come last: what they take is no part of the others' time.
+        chosen = sorted(chosen, key=budget.needs_services)
+        if args.rounds is None and args.seconds is None:
+            pace = fitted(chosen, plan, budget.QUICK if args.quick else budget.WHOLE, args.seed)
     progress = report_terminal.Progress()
     try:
-        pairs = [(scenario, settings) for scenario in chosen]
-        found = run_all(pairs, plan, progress)
+        found = run_all(chosen, plan, progress, pace)
     finally:
         progress.clear()
     print(report_terminal.text(found))
@@ -163,23 +169,21 @@ def run_scenarios(args: argparse.Namespace) -> int:
     return 0 if has_figures(found) else 1
 
 
-def whole_run(
-    args: argparse.Namespace, chosen: Sequence[Scenario], plan: Plan, settings: Settings
-) -> tuple[Plan, Settings]:
-    """A run of all scenarios: fitted into its time, unless the user said how much to measure."""
-    plan = replace(plan, without_minor=not plan.contenders)
-    slots = budget.slots_of(chosen, plan.contenders)
-    if args.quick and not plan.contenders:
-        plan = replace(plan, leading=budget.leading)
-        slots = budget.quick_slots_of(chosen)
-    if args.rounds is None and args.seconds is None:
-        limit = budget.QUICK if args.quick else budget.WHOLE
-        settings, seconds = budget.fit(slots, limit, args.seed)
-        how = f"{settings.rounds} rounds of {settings.seconds:g} s, {slots} contenders and cases"
-        print(
-            f"about {seconds / 60:.0f} minutes: {how}; name scenarios to measure them longer", file=sys.stderr
-        )
-    return plan, settings
+def fitted(
+    chosen: Sequence[Scenario], plan: Plan, seconds: float, seed: int
+) -> Callable[[Scenario], Settings]:
+    """How much of each scenario is measured so that all fit into a time; tells the user what that comes to."""
+    sizes = {scenario.name: plan.size(scenario) for scenario in chosen}
+    pace = budget.Pace(sizes, [each.name for each in chosen if budget.needs_services(each)], seconds, seed)
+    without, served = pace.estimate()
+    settings = pace.planned
+    print(
+        f"about {without / 60:.1f} minutes for scenarios without services, {served / 60:.1f} for those with: "
+        f"{settings.rounds} rounds of {settings.seconds:g} s, {pace.slots} contenders and cases; "
+        "name scenarios to measure them longer",
+        file=sys.stderr,
+    )
+    return pace.settings
 
 
 def has_figures(document: Mapping[str, Any]) -> bool:
@@ -325,7 +329,7 @@ def run_app(args: argparse.Namespace) -> int:
     progress = report_terminal.Progress()
     try:
         plan = Plan(names, baseline=args.baseline)
-        found = run_all([(scenario, settings) for scenario in chosen], plan, progress)
+        found = run_all(chosen, plan, progress, settings)
     finally:
         progress.clear()
     found["where_time_goes"] = list(app.where_time_goes(found))

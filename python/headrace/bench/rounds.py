@@ -30,6 +30,8 @@ IDLE_LIMIT = 0.05
 IDLE_PAUSE, IDLE_LOOK = 0.05, 0.15
 #: A busy client is the limit only where the server was not: below this share of its core.
 SERVER_BUSY = 0.95
+#: With fewer rounds no verdict is given: an interval of two values says nothing.
+FEWEST_ROUNDS = 3
 #: What the second half of the A/A pair is called.
 AGAIN = " (again)"
 
@@ -117,11 +119,12 @@ class Bench:
     def case(
         self, scenario: Scenario, case: Case, contenders: Sequence[Contender], baseline: str
     ) -> list[dict[str, Any]]:
-        """Measure all contenders on one case, with the baseline twice: the A/A pair."""
+        """Measure all contenders on one case, with the baseline twice where verdicts are given: the A/A pair."""
         self._cores = machine.cores() if scenario.pinned else machine.Cores()
         entries = [Entry(contender.name, contender) for contender in contenders]
-        entries += [Entry(c.name + AGAIN, c) for c in contenders if c.name == baseline]
         settings = self.settings
+        if settings.rounds >= FEWEST_ROUNDS:
+            entries += [Entry(c.name + AGAIN, c) for c in contenders if c.name == baseline]
         done = 0
         block = 0
         while done < settings.rounds and any(entry.status == "measured" for entry in entries):

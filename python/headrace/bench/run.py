@@ -88,7 +88,7 @@ def run_scenario(
     :raises Missing: when a service that the scenario needs cannot be had.
     """
     services = provision.urls(scenario.services)
-    names = plan.leading(scenario) if plan.leading is not None else plan.contenders
+    names = plan.contenders_of(scenario) if plan.contenders_of is not None else plan.contenders
     ready, absent = select(scenario, names, plan.without_minor)
     able = []
     for contender in ready:
@@ -102,11 +102,7 @@ def run_scenario(
         scenario.prepare()
     bench = Bench(processes, settings, services, progress)
     described = []
-    for case in scenario.cases:
-        if plan.cases and case.name not in plan.cases:
-            continue
-        if plan.leading is not None and case is not scenario.cases[0]:
-            continue
+    for case in plan.cases_in(scenario):
         described.append(plan.measure(bench, scenario, case, able, base))
     return {
         "name": scenario.name,
@@ -114,6 +110,7 @@ def run_scenario(
         "unit": scenario.unit,
         "baseline": base,
         "pinned": scenario.pinned,
+        "settings": asdict(settings),
         "missing": [{"name": contender.name, "install": command} for contender, command in absent],
         "cases": described,
     }
@@ -150,7 +147,8 @@ class Plan:
     :param baseline: the contender that the others are compared with; None for the scenario's own.
     :param measure: what is done with each case.
     :param without_minor: leave out variants that nobody named.
-    :param leading: gives the contenders of a scenario for a quick look at first cases alone; None for a whole run.
+    :param contenders_of: gives the contenders of each scenario, in place of ``contenders``.
+    :param cases_of: gives the names of the cases of each scenario, in place of ``cases``.
     """
 
     contenders: Sequence[str] = ()
@@ -158,7 +156,19 @@ class Plan:
     baseline: str | None = None
     measure: Callable[[Bench, Scenario, Case, Sequence[Contender], str], dict[str, Any]] = measure_rounds
     without_minor: bool = False
-    leading: Callable[[Scenario], Sequence[str]] | None = None
+    contenders_of: Callable[[Scenario], Sequence[str]] | None = None
+    cases_of: Callable[[Scenario], Sequence[str]] | None = None
+
+    def cases_in(self, scenario: Scenario) -> list[Case]:
+        """The cases of a scenario that are measured."""
+        names = self.cases_of(scenario) if self.cases_of is not None else self.cases
+        return [case for case in scenario.cases if not names or case.name in names]
+
+    def size(self, scenario: Scenario) -> tuple[int, int]:
+        """Contenders times cases that are measured of a scenario, and cases."""
+        names = self.contenders_of(scenario) if self.contenders_of is not None else self.contenders
+        cases = len(self.cases_in(scenario))
+        return len(select(scenario, names, self.without_minor)[0]) * cases, cases
 
 
 def document(
@@ -204,19 +214,32 @@ def read(path: str) -> dict[str, Any]:
     return found
 
 
-def run_all(chosen: Sequence[tuple[Scenario, Settings]], plan: Plan, progress: Progress) -> dict[str, Any]:
+def run_all(
+    chosen: Sequence[Scenario],
+    plan: Plan,
+    progress: Progress,
+    settings: Settings | Callable[[Scenario], Settings],
+) -> dict[str, Any]:
     """Run scenarios one after the other; services are started once and shared.
 
-    :param chosen: scenarios, each with how much of it is measured.
+    :param chosen: the scenarios.
+    :param settings: how much of each is measured, or what says so when its turn comes.
     :returns: the document.
     """
     results: list[dict[str, Any]] = []
     left_out: list[dict[str, str]] = []
+    first: Settings | None = None
+    began = time.monotonic()
     with Processes() as processes:
         provision = Provision(processes, progress)
-        for scenario, settings in chosen:
+        for scenario in chosen:
+            each = settings if isinstance(settings, Settings) else settings(scenario)
+            first = first or each
+            started = time.monotonic()
             try:
-                results.append(run_scenario(plan, processes, provision, progress, settings, scenario))
+                found = run_scenario(plan, processes, provision, progress, each, scenario)
+                results.append({**found, "took_s": time.monotonic() - started})
             except Missing as error:
                 left_out.append({"name": scenario.name, "reason": str(error)})
-    return document(chosen[0][1], results, left_out)
+    made = document(first or Settings(), results, left_out)
+    return {**made, "took_s": time.monotonic() - began}

@@ -8,13 +8,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from headrace.bench.rounds import AGAIN, IDLE_LIMIT
+from headrace.bench.rounds import AGAIN, FEWEST_ROUNDS, IDLE_LIMIT
 from headrace.bench.statistics import Blocks, Interval, interval, noise_floor, ratio, verdict
 
 #: Nothing is claimed of a contender of which more than this share of the rounds is noisy.
 NOISY_SHARE = 0.5
-#: Nor of one with fewer rounds: an interval of two values says nothing.
-FEWEST_ROUNDS = 3
 
 
 def summarise(contenders: Sequence[Mapping[str, Any]], baseline: str, ladder: bool = False) -> dict[str, Any]:
