@@ -57,6 +57,22 @@ def test_an_attribute_that_is_no_application(refused) -> None:
     assert "number" in refused("good:number", "--bind", "127.0.0.1:0")
 
 
+@pytest.mark.parametrize("kind", ["threads", "gevent"])
+def test_threads_and_greenlets_are_for_wsgi(refused, kind: str) -> None:
+    if kind == "gevent":
+        pytest.importorskip("gevent")
+    line = refused("good:app", "--bind", "127.0.0.1:0", "--concurrency", kind)
+    assert f"--concurrency {kind}" in line and "asgi" in line
+
+
+def test_gevent_is_not_installed(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # To the child's import system it is not there, as an entry None in sys.modules says.
+    tmp_path.joinpath("sitecustomize.py").write_text("import sys\nsys.modules['gevent'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    line = refused("good:app", "--bind", "127.0.0.1:0", "--concurrency", "gevent")
+    assert "pip install gevent" in line
+
+
 @pytest.mark.parametrize("word", [":app", ""])
 def test_no_module_is_named(refused, word: str) -> None:
     refused(word, "--bind", "127.0.0.1:0")

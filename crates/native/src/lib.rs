@@ -6,6 +6,7 @@ mod ffi;
 mod guest;
 mod http;
 mod load;
+mod parker;
 
 use pyo3::prelude::*;
 

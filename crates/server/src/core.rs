@@ -221,6 +221,12 @@ impl Core {
         self.note_disconnect(slot);
         if let Some(mut connection) = self.connections.try_remove(slot) {
             let _ = self.poller.deregister(&connection.fd);
+            if connection.exchange.wants_writable {
+                // It may have heard of the disconnect before, when the client shut down its half: nothing else
+                // ends its wait.
+                let id = ExchangeId { slot: slot as u32, serial: connection.exchange.serial };
+                self.todo.push_back(Todo::Writable(id));
+            }
             connection.output.reclaim(&mut self.spare);
         }
     }

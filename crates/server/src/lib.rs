@@ -18,6 +18,7 @@ mod date;
 mod detach;
 mod exchange;
 mod file;
+mod late;
 mod output;
 mod server;
 mod upgrade;

@@ -14,8 +14,8 @@ from typing import Any
 
 import headrace
 from headrace.cli import UsageError
-from headrace.server import binding, loading
-from headrace.server.config import Config, Limits
+from headrace.server import binding, greenlets, loading
+from headrace.server.config import DEFAULT_GREENLETS, DEFAULT_THREADS, Config, Limits
 from headrace.server.lifespan import StartupFailed
 from headrace.server.worker import Server, serve_until_stopped
 from headrace.supervisor import Prefork, Worker
@@ -53,6 +53,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "asgi", "wsgi", "tornado"),
         default=defaults.interface,
         help="the interface that the application speaks (default: by a look at it)",
+    )
+    parser.add_argument(
+        "--concurrency",
+        choices=("inline", "threads", "gevent"),
+        default=defaults.concurrency,
+        help="where requests of a WSGI application run: in the thread that serves the connections, in a pool of "
+        "threads, or in greenlets (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=positive(int),
+        metavar="N",
+        help="requests that a worker runs at a time with --concurrency threads "
+        f"(default: {DEFAULT_THREADS}) or gevent (default: {DEFAULT_GREENLETS})",
     )
     parser.add_argument(
         "--factory", action="store_true", help="the attribute is a function that makes the application"
@@ -140,6 +154,8 @@ def run(args: argparse.Namespace) -> int:
         application=args.application,
         bind=tuple(args.bind or Config(application="").bind),
         interface=args.interface,
+        concurrency=args.concurrency,
+        threads=args.threads,
         factory=args.factory,
         workers=args.workers,
         root_path=args.root_path,
@@ -147,6 +163,8 @@ def run(args: argparse.Namespace) -> int:
         grace=args.grace,
         limits=Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)}),
     )
+    if config.concurrency == "gevent":
+        greenlets.require()
     sockets: list[socket.socket] = []
     try:
         for bind in config.bind:
@@ -181,14 +199,33 @@ def work(
     lifeline: int | None = None,
 ) -> int:
     """Load the application and serve it in this process, until told to stop."""
+    if config.concurrency == "gevent":
+        greenlets.patch()
     application = loading.load(config.application, factory=config.factory)
-    server = Server(application, sockets, config, multiprocess=config.workers > 1)
+    kind = loading.interface(application) if config.interface == "auto" else config.interface
+    if config.concurrency != "inline" and kind != "wsgi":
+        raise UsageError(
+            f"--concurrency {config.concurrency} is for WSGI applications, and {config.application} is {kind}"
+        )
+    multiprocess = config.workers > 1
+    if config.concurrency == "gevent":
+        greenlets.serve_until_stopped(
+            application, sockets, config, announce, lifeline, multiprocess=multiprocess
+        )
+        return 0
+    server = Server(application, sockets, config, multiprocess=multiprocess)
     try:
         with asyncio.Runner(loop_factory=headrace.new_event_loop) as runner:
             runner.run(serve_until_stopped(server, announce, lifeline))
     except StartupFailed as error:
         say(f"the application did not start: {error}")
         return EXIT_STARTUP_FAILED
+    if server.hangs():
+        # The interpreter's own end would wait for what the application's thread holds, or pull it from under it.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 

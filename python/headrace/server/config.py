@@ -7,6 +7,15 @@ from typing import Literal
 
 Interface = Literal["auto", "asgi", "wsgi", "tornado"]
 
+#: Where the requests of a WSGI application run: in the thread that serves the connections, in a pool of threads,
+#: or in greenlets of gevent's.
+Concurrency = Literal["inline", "threads", "gevent"]
+
+#: Threads of a worker where none are asked for.
+DEFAULT_THREADS = 8
+#: Greenlets of a worker where none are asked for: gunicorn's ``worker_connections``.
+DEFAULT_GREENLETS = 1000
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
@@ -47,6 +56,10 @@ class Config:
     bind: tuple[str, ...] = ("127.0.0.1:8000",)
     #: The interface that the application speaks; "auto" looks at the object.
     interface: Interface = "auto"
+    #: Where the requests of a WSGI application run.
+    concurrency: Concurrency = "inline"
+    #: Requests that a worker runs at a time, in threads or greenlets; None for the default of either.
+    threads: int | None = None
     #: Whether the attribute is a function without arguments that makes the application.
     factory: bool = False
     #: Worker processes.
@@ -60,6 +73,10 @@ class Config:
     #: The Server header of answers that have none; None for no header.
     server_header: str | None = "headrace"
     limits: Limits = dataclasses.field(default_factory=Limits)
+
+    def pool_size(self) -> int:
+        """How many threads or greenlets run requests."""
+        return self.threads or (DEFAULT_GREENLETS if self.concurrency == "gevent" else DEFAULT_THREADS)
 
     def native_options(self) -> dict[str, object]:
         """The options of the native server."""

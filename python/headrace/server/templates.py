@@ -6,6 +6,8 @@ import socket
 import sys
 from typing import Any
 
+from headrace._native import FileWrapper
+
 #: Keys that a request may add to its environ; see :func:`_with_room`.
 _ROOM = 12
 
@@ -48,7 +50,7 @@ def asgi(sock: socket.socket, root_path: str, *, has_state: bool) -> dict[str, A
     return scope
 
 
-def wsgi(sock: socket.socket, root_path: str, *, multiprocess: bool) -> dict[str, Any]:
+def wsgi(sock: socket.socket, root_path: str, *, multithread: bool, multiprocess: bool) -> dict[str, Any]:
     """An environ (PEP 3333, "environ Variables"); the native side fills in what differs."""
     host, port = _server(sock)
     return _with_room(
@@ -66,9 +68,10 @@ def wsgi(sock: socket.socket, root_path: str, *, multiprocess: bool) -> dict[str
             "wsgi.url_scheme": "http",
             "wsgi.input": None,
             "wsgi.errors": sys.stderr,
-            "wsgi.multithread": False,
+            "wsgi.multithread": multithread,
             "wsgi.multiprocess": multiprocess,
             "wsgi.run_once": False,
             "wsgi.input_terminated": True,
+            "wsgi.file_wrapper": FileWrapper,
         }
     )

@@ -14,6 +14,7 @@ from headrace._native import HttpServer
 from headrace.server import loading, templates
 from headrace.server.config import Config
 from headrace.server.lifespan import Lifespan
+from headrace.server.threads import ThreadPool
 
 logger = logging.getLogger("headrace.error")
 
@@ -52,6 +53,7 @@ class Server:
             loading.interface(application) if config.interface == "auto" else config.interface
         )
         self._lifespan: Lifespan | None = None
+        self._threads: ThreadPool | None = None
         self._native: HttpServer | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watched: int | None = None
@@ -66,8 +68,13 @@ class Server:
             self._lifespan = Lifespan(self._application)
             await self._lifespan.startup()
         has_state = self._lifespan is not None and self._lifespan.supported
+        threaded = self._interface == "wsgi" and self._config.concurrency == "threads"
         native = HttpServer(
-            self._application, self._interface, loop, self._nudge, self._config.native_options()
+            self._application,
+            "wsgi.threads" if threaded else self._interface,
+            loop,
+            self._nudge_from_thread if threaded else self._nudge,
+            self._config.native_options(),
         )
         if has_state and self._lifespan is not None:
             native.set_state(self._lifespan.state)
@@ -76,12 +83,17 @@ class Server:
             template = (
                 templates.asgi(sock, self._config.root_path, has_state=has_state)
                 if self._interface == "asgi"
-                else templates.wsgi(sock, self._config.root_path, multiprocess=self._multiprocess)
+                else templates.wsgi(
+                    sock, self._config.root_path, multithread=threaded, multiprocess=self._multiprocess
+                )
             )
             native.listen(sock.fileno(), template)
         self._watched = native.fileno()
         if self._watched is not None:
             loop.add_reader(self._watched, self._poll)
+        if threaded:
+            self._loop = loop
+            self._threads = ThreadPool(native, self._config.pool_size())
 
     async def stop(self) -> None:
         """Let running requests end within the grace time, then stop the application."""
@@ -101,9 +113,25 @@ class Server:
                     task.cancel()
                 await asyncio.wait(tasks, timeout=CANCEL_STEP)
             native.abort()
+            if self._threads is not None:
+                await self._stop_threads(self._threads)
         if self._lifespan is not None:
             await self._lifespan.shutdown()
         self.close()
+
+    async def _stop_threads(self, threads: ThreadPool) -> None:
+        threads.stop()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CANCEL_STEP
+        # They have no event that a loop could wait for.
+        while threads.alive() and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_STEP)
+        if threads.alive():
+            logger.warning("%d requests did not end within the grace time; broken off", threads.alive())
+
+    def hangs(self) -> bool:
+        """Whether a thread is still in the application, after :meth:`close`: only the process's end ends it."""
+        return self._threads is not None and not self._threads.join(CANCEL_STEP)
 
     def close(self) -> None:
         """Close every connection at once and leave the loop."""
@@ -111,6 +139,8 @@ class Server:
             return
         if self._timer is not None:
             self._timer.cancel()
+        if self._threads is not None:
+            self._threads.stop()
         if self._watched is not None:
             asyncio.get_running_loop().remove_reader(self._watched)
         self._native.close()
@@ -122,6 +152,10 @@ class Server:
         """Have :meth:`_poll` run soon."""
         if self._watched is not None:
             asyncio.get_running_loop().call_soon(self._poll)
+
+    def _nudge_from_thread(self) -> None:
+        if self._watched is not None:
+            self._loop.call_soon_threadsafe(self._poll)
 
     def _poll(self) -> None:
         if self._native is None:

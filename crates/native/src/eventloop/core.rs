@@ -109,7 +109,7 @@ impl LoopCore {
     }
 
     /// End a wait of the loop's thread, if it is in one.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if self.waiting.replace(false) {
             self.waker.wake();
         }

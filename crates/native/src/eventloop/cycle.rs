@@ -18,6 +18,7 @@ use super::futures;
 use super::transport;
 use crate::ffi::{handle, wait, while_running};
 use crate::guest::GUEST_TOKEN_BITS;
+use crate::parker::Parker;
 
 /// While callbacks are ready, the poller is asked no later than after this time …
 const POLL_AFTER: f64 = 50e-6;
@@ -87,14 +88,18 @@ impl LoopCore {
         }
         let poller = Arc::clone(&self.poller.borrow());
         let timeout = if busy { Some(Duration::ZERO) } else { self.wait_limit() };
+        let next = self.summon();
         let outcome = if timeout == Some(Duration::ZERO) {
+            if let Some(next) = next {
+                next.wake();
+            }
             poller.wait(events, timeout)
         } else {
             // A signal that came while only native code ran is handled before the wait, not after it.
             py.check_signals()?;
             self.waiting.set(true);
             self.in_callback.set(false);
-            let outcome = wait::detached(py, &poller, events, timeout);
+            let outcome = wait::detached(py, &poller, events, timeout, next.as_deref());
             self.in_callback.set(true);
             self.waiting.set(false);
             last.at = f64::NEG_INFINITY;
@@ -122,6 +127,17 @@ impl LoopCore {
             .min()
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         timer.into_iter().chain(guest).min()
+    }
+
+    /// The thread that a guest wants to have woken.
+    fn summon(&self) -> Option<Arc<Parker>> {
+        let mut next: Option<Arc<Parker>> = None;
+        for parker in self.guests.borrow().iter().flatten().filter_map(|guest| guest.summon()) {
+            if let Some(another) = next.replace(parker) {
+                another.wake();
+            }
+        }
+        next
     }
 
     /// Hand one event out.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use headrace_engine::{Events, Poller};
 use pyo3::prelude::*;
 
+use crate::parker::Parker;
+
 /// The events' buffer on its way through a section without the lock.
 struct Borrowed<'a>(&'a mut Events);
 
@@ -14,16 +16,21 @@ struct Borrowed<'a>(&'a mut Events);
 // kernel's `epoll_data` union, which holds tokens here.
 unsafe impl Send for Borrowed<'_> {}
 
-/// [`Poller::wait`] while other threads may run Python code.
+/// [`Poller::wait`] while other threads may run Python code: `next`, for one, which is woken only now, as it
+/// would have to wait for the lock before.
 pub(crate) fn detached(
     py: Python<'_>,
     poller: &Poller,
     events: &mut Events,
     timeout: Option<Duration>,
+    next: Option<&Parker>,
 ) -> io::Result<()> {
     let events = Borrowed(events);
     py.detach(move || {
         let Borrowed(events) = { events };
+        if let Some(next) = next {
+            next.wake();
+        }
         poller.wait(events, timeout)
     })
 }

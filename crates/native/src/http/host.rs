@@ -1,6 +1,6 @@
 //! What the application's side shares: the server, the loop, and who waits for what.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
@@ -16,7 +16,8 @@ use super::awaitable::Done;
 use super::exchange::Exchange;
 use super::tornado::Tornado;
 use super::websocket::WebSocket;
-use super::wsgi::Wsgi;
+use super::wsgi::{Pool, Wsgi};
+use crate::eventloop::LoopCore;
 
 /// The interface that the application speaks.
 pub(crate) enum Application {
@@ -37,8 +38,19 @@ pub(crate) struct Host {
     waiting: RefCell<HashMap<ExchangeId, Py<Exchange>>>,
     /// WebSockets whose task is not over.
     pub(crate) sockets: RefCell<HashMap<ExchangeId, Py<WebSocket>>>,
-    /// Called to have [`Host::expire`] run soon, where the loop does not ask for deadlines by itself.
-    pub(crate) nudge: Option<Py<PyAny>>,
+    wakeup: Wakeup,
+    /// The deadline that the loop was told last: it waits no longer.
+    promised: Cell<Option<Instant>>,
+}
+
+/// How to have [`Host::expire`] run earlier than the loop thinks.
+pub(crate) enum Wakeup {
+    /// There is no need: all happens in the loop's thread, and it asks for deadlines before it waits.
+    Asked,
+    /// A Headrace loop that may be waiting in another thread.
+    Loop,
+    /// By a call without arguments.
+    Nudge(Py<PyAny>),
 }
 
 impl Host {
@@ -47,7 +59,7 @@ impl Host {
         server: Server,
         application: Application,
         event_loop: Py<PyAny>,
-        nudge: Option<Py<PyAny>>,
+        wakeup: Wakeup,
     ) -> PyResult<Self> {
         Ok(Self {
             server,
@@ -57,7 +69,8 @@ impl Host {
             done: Py::new(py, Done)?,
             waiting: RefCell::default(),
             sockets: RefCell::default(),
-            nudge,
+            wakeup,
+            promised: Cell::new(None),
         })
     }
 
@@ -90,11 +103,53 @@ impl Host {
 
     /// After a call into the server from outside its own events: have what that left to do done soon.
     pub(crate) fn settle(&self, py: Python<'_>) {
-        if let Some(nudge) = &self.nudge
-            && self.server.has_work()
-            && let Err(error) = nudge.bind(py).call0()
-        {
-            error.write_unraisable(py, None);
+        if matches!(self.wakeup, Wakeup::Asked) {
+            return;
+        }
+        let Some(next) = self.server.next_deadline() else { return };
+        if self.promised.get().is_some_and(|promised| promised <= next) {
+            return;
+        }
+        self.promised.set(Some(next));
+        match &self.wakeup {
+            Wakeup::Asked => {}
+            Wakeup::Loop => {
+                if let Ok(core) = self.event_loop.bind(py).cast::<LoopCore>() {
+                    core.get().wake();
+                }
+            }
+            Wakeup::Nudge(nudge) => {
+                if let Err(error) = nudge.bind(py).call0() {
+                    error.write_unraisable(py, None);
+                }
+            }
+        }
+    }
+
+    /// When the loop must come back; it will not wait longer.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let next = self.server.next_deadline();
+        self.promised.set(next);
+        next
+    }
+
+    /// The loop is awake, and will ask for the deadline before it waits again.
+    pub(crate) fn awake(&self, now: Instant) {
+        self.promised.set(Some(now));
+    }
+
+    /// What runs the requests, unless that is the loop's thread.
+    pub(crate) fn pool(&self) -> Option<&Pool> {
+        match &self.application {
+            Application::Wsgi(wsgi) => wsgi.pool(),
+            Application::Asgi(_) | Application::Tornado(_) => None,
+        }
+    }
+
+    /// Tell the server what time it is, where the application may have blocked since its last event.
+    pub(crate) fn tell_time(&self) {
+        if self.pool().is_some() {
+            self.server.tell_time(Instant::now());
         }
     }
 

@@ -16,5 +16,6 @@ use pyo3::prelude::*;
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ClientDisconnected", module.py().get_type::<exchange::ClientDisconnected>())?;
+    module.add_class::<wsgi::FileWrapper>()?;
     module.add_class::<python::HttpServer>()
 }

@@ -13,12 +13,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::asgi::{Asgi, Tasks};
-use super::host::{Application, Host};
+use super::host::{Application, Host, Wakeup};
 use super::tornado::Tornado;
-use super::wsgi::Wsgi;
+use super::wsgi::{Pool, Wsgi};
 use crate::eventloop::LoopCore;
 use crate::ffi::Guarded;
 use crate::guest::{Guest, Seat};
+use crate::parker::Parker;
 
 /// Events taken at one wait.
 const BATCH: usize = 256;
@@ -26,9 +27,12 @@ const BATCH: usize = 256;
 /// An HTTP server that calls an application, on a poller of its own that an asyncio loop watches.
 ///
 /// :param application: the ASGI, WSGI or Tornado application object.
-/// :param interface: "asgi", "wsgi" or "tornado".
-/// :param event_loop: the asyncio loop that runs the application's tasks, in whose thread all of this runs.
-/// :param nudge: called with no argument when :meth:`poll` should run soon.
+/// :param interface: "asgi", "tornado"; "wsgi" in the loop's own thread, "wsgi.threads" in those that call
+///     :meth:`work`, or "wsgi.greenlets" in those that call :meth:`run_queued`.
+/// :param event_loop: the asyncio loop that runs the application's tasks, in whose thread all of this runs. For
+///     greenlets, an object with two of its methods, ``call_soon_threadsafe(callback)`` and ``create_event()``,
+///     which makes an object with ``wait()`` and ``set()``.
+/// :param nudge: called with no argument, in the thread that answers, when :meth:`poll` should run soon.
 /// :param options: limits and times, by the names of :class:`headrace.server.config.Limits`.
 #[pyclass(frozen, module = "headrace._native")]
 pub(crate) struct HttpServer {
@@ -62,13 +66,17 @@ impl Guest for HttpGuest {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.host.get()?.server.next_deadline()
+        self.host.get()?.next_deadline()
     }
 
     fn expire(&self, py: Python<'_>, now: Instant) {
         if let Some(host) = self.host.get() {
             host.expire(py, now);
         }
+    }
+
+    fn summon(&self) -> Option<Arc<Parker>> {
+        self.host.get()?.pool()?.summon()
     }
 }
 
@@ -126,7 +134,12 @@ impl HttpServer {
     ) -> PyResult<Self> {
         let application = match interface {
             "asgi" => Application::Asgi(Asgi::new(py, application, tasks(py, event_loop.bind(py))?)),
-            "wsgi" => Application::Wsgi(Wsgi::new(py, application)?),
+            "wsgi" => Application::Wsgi(Wsgi::inline(py, application)?),
+            "wsgi.threads" => Application::Wsgi(Wsgi::threads(py, application)?),
+            "wsgi.greenlets" => {
+                let make_event = event_loop.bind(py).getattr("create_event")?;
+                Application::Wsgi(Wsgi::greenlets(py, application, make_event.unbind())?)
+            }
             "tornado" => Application::Tornado(Tornado::new(py, application.bind(py), event_loop.bind(py))?),
             other => return Err(PyValueError::new_err(format!("unknown interface {other:?}"))),
         };
@@ -136,13 +149,14 @@ impl HttpServer {
             let guest = Rc::new(HttpGuest::default());
             let seat = core.get().attach(Rc::clone(&guest) as Rc<dyn Guest>)?;
             let server = Server::new(config, Arc::clone(&seat.poller), seat.token_base, now);
-            let host = Rc::new(Host::new(py, server, application, event_loop.clone_ref(py), None)?);
+            let wakeup = if interface == "wsgi.threads" { Wakeup::Loop } else { Wakeup::Asked };
+            let host = Rc::new(Host::new(py, server, application, event_loop.clone_ref(py), wakeup)?);
             let _ = guest.host.set(Rc::clone(&host));
             State { host, place: Place::Seat(seat) }
         } else {
             let poller = Arc::new(Poller::new()?);
             let server = Server::new(config, Arc::clone(&poller), 0, now);
-            let host = Rc::new(Host::new(py, server, application, event_loop, Some(nudge))?);
+            let host = Rc::new(Host::new(py, server, application, event_loop, Wakeup::Nudge(nudge))?);
             State { host, place: Place::Own(poller) }
         };
         Ok(Self { state: Guarded::new(state) })
@@ -184,6 +198,7 @@ impl HttpServer {
     fn poll(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let Place::Own(poller) = &self.state.place else { return Ok(None) };
         let host = Rc::clone(&self.state.host);
+        host.awake(Instant::now());
         let mut events = Events::with_capacity(BATCH);
         poller.wait(&mut events, Some(Duration::ZERO))?;
         for event in events.iter() {
@@ -193,7 +208,10 @@ impl HttpServer {
         if host.server.next_deadline().is_some_and(|deadline| deadline <= now) {
             host.expire(py, now);
         }
-        Ok(host.server.next_deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64()))
+        if let Some(next) = host.pool().and_then(Pool::summon) {
+            next.wake();
+        }
+        Ok(host.next_deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64()))
     }
 
     /// Close everything and leave the loop. Nothing of the server may be used any more.
@@ -227,6 +245,34 @@ impl HttpServer {
         match &self.state.host.application {
             Application::Asgi(asgi) => asgi.running(py),
             Application::Wsgi(_) | Application::Tornado(_) => Vec::new(),
+        }
+    }
+
+    // What threads and greenlets of WSGI applications call
+
+    /// Run requests in this thread until :meth:`stop_working`. Returns at once if the interface is another.
+    fn work(&self, py: Python<'_>) {
+        if let Application::Wsgi(wsgi) = &self.state.host.application {
+            wsgi.work(py, &Rc::clone(&self.state.host));
+        }
+    }
+
+    /// Run the requests that wait for a greenlet, in this one, until there are none.
+    fn run_queued(&self, py: Python<'_>) {
+        if let Application::Wsgi(wsgi) = &self.state.host.application {
+            wsgi.run_queued(py, &Rc::clone(&self.state.host));
+        }
+    }
+
+    /// How many requests wait for a thread or greenlet.
+    fn queued(&self) -> usize {
+        self.state.host.pool().map_or(0, Pool::waiting)
+    }
+
+    /// Drop the requests that wait, and have each thread's :meth:`work` return when it has no request.
+    fn stop_working(&self) {
+        if let Some(pool) = self.state.host.pool() {
+            pool.stop();
         }
     }
 

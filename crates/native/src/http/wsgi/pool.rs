@@ -1,0 +1,177 @@
+//! Applications that may block: a pool of threads or greenlets runs them, the I/O thread never does.
+//!
+//! Three rules hold here:
+//! 1. The interpreter lock guards it all: the queue, and the server itself. A thread of the pool holds it while
+//!    it is in this file, so that it writes its answer straight to the socket, with no hand-over and no lock.
+//! 2. The lock is given up only where nothing is borrowed: in a sleep, and by the application.
+//! 3. At most one thread at a time is on its way to the queue. One that comes back from the application takes
+//!    the next request without a sleep in between, so that requests which do not block cost one wake-up a
+//!    batch; while there are more requests, it has another one stand by, for the case that this one blocks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use headrace_server::ExchangeId;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::http::host::Host;
+use crate::parker::Parker;
+
+/// A request that waits for a thread or greenlet.
+pub(super) struct Job {
+    pub(super) id: ExchangeId,
+    /// Complete but for `wsgi.input`.
+    pub(super) environ: Py<PyDict>,
+}
+
+/// What runs the requests.
+pub(super) enum Kind {
+    Threads,
+    /// `make_event()` gives what a greenlet waits for: an object with `wait()` and `set()`.
+    Greenlets {
+        make_event: Py<PyAny>,
+    },
+}
+
+/// Somebody who waits for a client.
+enum Waiter {
+    Thread(Arc<Parker>),
+    Greenlet(Py<PyAny>),
+}
+
+/// Requests and who is to run them.
+pub(crate) struct Pool {
+    kind: Kind,
+    queue: RefCell<VecDeque<Job>>,
+    /// Threads without a request. The one that went to sleep last is woken first: its caches are warm.
+    idle: RefCell<Vec<Arc<Parker>>>,
+    /// A thread was woken and has not looked at the queue yet.
+    coming: Cell<bool>,
+    stopping: Cell<bool>,
+    /// Who waits for a client to send, or to take, something.
+    waiters: RefCell<HashMap<ExchangeId, Vec<Waiter>>>,
+}
+
+impl Pool {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            queue: RefCell::default(),
+            idle: RefCell::default(),
+            coming: Cell::new(false),
+            stopping: Cell::new(false),
+            waiters: RefCell::default(),
+        }
+    }
+
+    /// Queue a request. Its thread is woken when the I/O thread has handed out all that was ready.
+    pub(super) fn push(&self, job: Job) {
+        self.queue.borrow_mut().push_back(job);
+    }
+
+    pub(super) fn pop(&self) -> Option<Job> {
+        self.queue.borrow_mut().pop_front()
+    }
+
+    /// How many requests wait for a thread or greenlet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.borrow().len()
+    }
+
+    /// A thread that should be woken now: there are requests, and nobody is on the way to them.
+    pub(crate) fn summon(&self) -> Option<Arc<Parker>> {
+        if self.coming.get() || self.queue.borrow().is_empty() {
+            return None;
+        }
+        let parker = self.idle.borrow_mut().pop()?;
+        self.coming.set(true);
+        Some(parker)
+    }
+
+    /// Sleep until there may be a request. Returns whether the pool goes on.
+    pub(super) fn sleep(&self, py: Python<'_>, parker: &Arc<Parker>) -> bool {
+        if !self.stopping.get() {
+            self.idle.borrow_mut().push(Arc::clone(parker));
+            py.detach(|| parker.sleep());
+            self.coming.set(false);
+        }
+        !self.stopping.get()
+    }
+
+    /// Drop what waits, and have the threads end when they are idle.
+    pub(crate) fn stop(&self) {
+        self.stopping.set(true);
+        let jobs = self.queue.take();
+        for parker in self.idle.take() {
+            parker.wake();
+        }
+        // Only now may Python code run.
+        drop(jobs);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Wait until the client has taken enough of the answer, or has gone.
+    pub(super) fn wait_until_writable(
+        &self,
+        py: Python<'_>,
+        host: &Rc<Host>,
+        id: ExchangeId,
+    ) -> PyResult<()> {
+        while host.server.is_full(id) {
+            host.settle(py);
+            self.wait(py, id)?;
+        }
+        Ok(())
+    }
+
+    /// Wait until something has happened to this exchange.
+    pub(super) fn wait(&self, py: Python<'_>, id: ExchangeId) -> PyResult<()> {
+        match &self.kind {
+            Kind::Threads => {
+                let parker = Arc::new(Parker::new());
+                self.add_waiter(id, Waiter::Thread(Arc::clone(&parker)));
+                py.detach(|| parker.sleep());
+            }
+            Kind::Greenlets { make_event } => {
+                let event = make_event.bind(py).call0()?;
+                self.add_waiter(id, Waiter::Greenlet(event.clone().unbind()));
+                event.call_method0(intern!(py, "wait"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_waiter(&self, id: ExchangeId, waiter: Waiter) {
+        self.waiters.borrow_mut().entry(id).or_default().push(waiter);
+    }
+
+    /// Something has happened to this exchange.
+    pub(super) fn wake(&self, py: Python<'_>, id: ExchangeId) {
+        let waiters = self.waiters.borrow_mut().remove(&id);
+        for waiter in waiters.into_iter().flatten() {
+            match waiter {
+                Waiter::Thread(parker) => parker.wake(),
+                Waiter::Greenlet(event) => {
+                    if let Err(error) = event.bind(py).call_method0(intern!(py, "set")) {
+                        error.write_unraisable(py, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// This exchange is over: nobody waits for it any more.
+    pub(super) fn forget(&self, id: ExchangeId) {
+        if !self.waiters.borrow().is_empty() {
+            let gone = self.waiters.borrow_mut().remove(&id);
+            drop(gone);
+        }
+    }
+}
