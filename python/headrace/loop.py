@@ -11,12 +11,12 @@ import selectors
 import socket
 import sys
 import warnings
-from asyncio import base_events, constants, events, format_helpers, sslproto
+from asyncio import base_events, constants, events, format_helpers, sslproto, unix_events
 from asyncio.log import logger
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace import _native, datagram, streams
+from headrace import _native, children, datagram, streams
 from headrace.transport import SocketTransport
 
 _T = TypeVar("_T")
@@ -104,15 +104,19 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         _check_thread: Any
         _check_callback: Any
         _ensure_fd_no_transport: Any
+        _child_watcher_callback: Any
 
     def __init__(self, *, immediate_writes: bool = False, native_streams: bool = True) -> None:
         self.immediate_writes = immediate_writes
         self.native_streams = native_streams
         super().__init__(_Selector(self))
+        self._children = children.Children(self)
 
     def close(self) -> None:
         """Close the loop; it must not be running."""
         closed = self.is_closed()
+        if not closed and not self.is_running():
+            self._children.close()
         super().close()
         if not closed:
             self._release()
@@ -217,6 +221,39 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
             return make._make_datagram_transport(sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
         return datagram.DatagramTransport(self, sock, protocol, address, waiter, extra)
+
+    async def _make_subprocess_transport(
+        self,
+        protocol: Any,
+        args: Any,
+        shell: bool,
+        stdin: Any,
+        stdout: Any,
+        stderr: Any,
+        bufsize: int,
+        extra: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if children.program_has_its_own():
+            inherited: Any = super()
+            return await inherited._make_subprocess_transport(
+                protocol, args, shell, stdin, stdout, stderr, bufsize, extra=extra, **kwargs
+            )
+        started = self.create_future()
+        make: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+        transport = make(
+            self, protocol, args, shell, stdin, stdout, stderr, bufsize, started, extra=extra, **kwargs
+        )
+        self._children.watch(transport.get_pid(), self._child_watcher_callback, transport)
+        try:
+            await started
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            transport.close()
+            await transport._wait()
+            raise
+        return transport
 
 
 def new_event_loop() -> Loop:
