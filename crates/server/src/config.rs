@@ -29,6 +29,9 @@ pub struct Config {
     pub head: Limits,
     /// Bytes of a request's body; more is 413.
     pub body: u64,
+    /// The application may raise that limit for a request once it has seen its head: a length beyond it is refused
+    /// by [`crate::Server::refuse_long_body`], not at once.
+    pub body_limit_is_late: bool,
     /// See [`DEFAULT_HEAD_TIMEOUT`]; past it the answer is 408.
     pub head_timeout: Duration,
     /// See [`DEFAULT_KEEP_ALIVE`].
@@ -50,6 +53,7 @@ impl Default for Config {
         Self {
             head: Limits::default(),
             body: DEFAULT_BODY,
+            body_limit_is_late: false,
             head_timeout: DEFAULT_HEAD_TIMEOUT,
             keep_alive: DEFAULT_KEEP_ALIVE,
             body_timeout: DEFAULT_BODY_TIMEOUT,

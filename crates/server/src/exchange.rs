@@ -122,6 +122,10 @@ pub(crate) struct Exchange {
     pub(crate) inbound: Vec<u8>,
     /// Bytes of body that may still come before it is too large.
     pub(crate) allowance: u64,
+    /// What the allowance was at the body's start.
+    pub(crate) body_limit: u64,
+    /// More had come when a limit was set.
+    pub(crate) body_over: bool,
     /// The application has read the body's end.
     pub(crate) body_finished: bool,
     pub(crate) wants_body: bool,
@@ -145,6 +149,8 @@ impl Exchange {
             response: Response::Complete,
             inbound: Vec::new(),
             allowance: 0,
+            body_limit: 0,
+            body_over: false,
             body_finished: true,
             wants_body: false,
             wants_writable: false,
@@ -165,6 +171,8 @@ impl Exchange {
             response: Response::None,
             inbound: Vec::new(),
             allowance,
+            body_limit: allowance,
+            body_over: false,
             body_finished: false,
             wants_body: false,
             wants_writable: false,
@@ -217,6 +225,11 @@ impl Exchange {
             self.inbound.truncate(before + piece.consumed);
             Ok((io, self.allow(piece.consumed).err()))
         }))
+    }
+
+    /// Whether the body's length was said beforehand.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     pub(crate) fn is_complete(&self) -> bool {

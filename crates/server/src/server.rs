@@ -16,6 +16,7 @@ use crate::app::{App, ConnectionInfo};
 use crate::config::Config;
 use crate::connection::{ConnectionKey, Phase};
 use crate::core::{BODY_HIGH_WATER, Core, HIGH_WATER, Todo};
+use crate::detach::NO_LIMIT;
 use crate::exchange::{BodyRead, Exchange, ExchangeId, Response};
 
 /// Room made for more of a head that came in parts.
@@ -292,7 +293,8 @@ impl Server {
     ) -> Option<(ExchangeId, ConnectionInfo, usize)> {
         let mut core = self.core.borrow_mut();
         let serial = core.serial();
-        let allowance = core.config.body;
+        let at_once = !core.config.body_limit_is_late;
+        let allowance = if at_once { core.config.body } else { NO_LIMIT };
         let draining = core.draining;
         core.connection(key)?;
         if matches!(head.body, BodyLength::Known(length) if length > allowance) {

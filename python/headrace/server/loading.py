@@ -56,19 +56,25 @@ def load(reference: str, *, factory: bool = False) -> Any:
         if not callable(found):
             raise UsageError(f"cannot load {reference!r}: --factory needs a function")
         found = found()
-    if not callable(found):
+    if not callable(found) and not is_tornado(found):
         raise UsageError(f"cannot load {reference!r}: {type(found).__name__} object is not callable")
     return found
+
+
+def is_tornado(application: Any) -> bool:
+    """Whether it is a delegate of Tornado's; one exists only where Tornado was imported."""
+    httputil = sys.modules.get("tornado.httputil")
+    return httputil is not None and isinstance(application, httputil.HTTPServerConnectionDelegate)
 
 
 def interface(application: Any) -> Literal["asgi", "wsgi", "tornado"]:
     """Which interface an application speaks, from what it looks like.
 
     ASGI applications are coroutine functions, objects whose ``__call__`` is one, or callables of exactly
-    three parameters; instances of ``tornado.web.Application`` are Tornado's; everything else is WSGI.
+    three parameters; what starts requests as Tornado's servers do (``tornado.web.Application``, a router, an
+    ``HTTPServer``) is Tornado's; everything else is WSGI.
     """
-    tornado_web = sys.modules.get("tornado.web")
-    if tornado_web is not None and isinstance(application, tornado_web.Application):
+    if is_tornado(application):
         return "tornado"
     call = application
     while isinstance(call, functools.partial):

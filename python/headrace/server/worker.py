@@ -115,6 +115,10 @@ class Server:
             native.abort()
             if self._threads is not None:
                 await self._stop_threads(self._threads)
+            if self._interface == "tornado":
+                from headrace.server.tornado import close_streams
+
+                await close_streams()
         if self._lifespan is not None:
             await self._lifespan.shutdown()
         self.close()

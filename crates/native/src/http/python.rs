@@ -143,7 +143,8 @@ impl HttpServer {
             "tornado" => Application::Tornado(Tornado::new(py, application.bind(py), event_loop.bind(py))?),
             other => return Err(PyValueError::new_err(format!("unknown interface {other:?}"))),
         };
-        let config = config(options)?;
+        let mut config = config(options)?;
+        config.body_limit_is_late = matches!(application, Application::Tornado(_));
         let now = Instant::now();
         let state = if let Ok(core) = event_loop.bind(py).cast::<LoopCore>() {
             let guest = Rc::new(HttpGuest::default());

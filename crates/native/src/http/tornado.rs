@@ -24,7 +24,10 @@ const NAMES_KEPT: usize = 256;
 
 /// A Tornado application and what its requests are made of.
 pub(crate) struct Tornado {
+    /// `headrace.server.tornado.Hosting.start_request`.
     start_request: Py<PyAny>,
+    /// Makes the `context` of a connection of its client's address.
+    new_context: Py<PyAny>,
     /// `headrace.server.tornado`, for what is not done at every request.
     helper: Py<PyAny>,
     request_line: Py<PyAny>,
@@ -56,11 +59,13 @@ impl Tornado {
         event_loop: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let helper = py.import("headrace.server.tornado")?;
+        let hosting = helper.call_method1("Hosting", (application,))?;
         let httputil = py.import("tornado.httputil")?;
         let done = event_loop.call_method0("create_future")?;
         done.call_method1("set_result", (py.None(),))?;
         Ok(Self {
-            start_request: application.getattr("start_request")?.unbind(),
+            start_request: hosting.getattr("start_request")?.unbind(),
+            new_context: hosting.getattr("context")?.unbind(),
             known_shape: helper.call_method0("headers_have_known_shape")?.is_truthy()?,
             helper: helper.into_any().unbind(),
             request_line: httputil.getattr("RequestStartLine")?.unbind(),
@@ -176,7 +181,7 @@ impl Tornado {
             return Ok(context.clone_ref(py));
         }
         let peer = from.peer.map(|peer| (peer.ip().to_string(), peer.port()));
-        let context = self.helper.bind(py).call_method1(intern!(py, "Context"), (peer,))?.unbind();
+        let context = self.new_context.bind(py).call1((peer,))?.unbind();
         let mut contexts = self.contexts.borrow_mut();
         while contexts.len() <= from.slot {
             contexts.push((0, py.None()));
@@ -208,6 +213,7 @@ impl Tornado {
     pub(crate) fn disconnected(&self, py: Python<'_>, id: ExchangeId) {
         let Some(connection) = self.forget(py, id) else { return };
         let state = &connection.get().state;
+        state.gone.set(true);
         let callback = state.close_callback.borrow_mut().take();
         state.wake(py);
         if let Some(callback) = callback
@@ -235,6 +241,8 @@ struct State {
     id: ExchangeId,
     /// The answer is complete, the client has gone, or the connection was given away.
     over: Cell<bool>,
+    /// The client has gone.
+    gone: Cell<bool>,
     close_callback: RefCell<Option<Py<PyAny>>>,
     /// Seconds that the whole body may take, where the handler has said so.
     body_timeout: Cell<Option<f64>>,
@@ -363,6 +371,7 @@ impl Connection {
                 host,
                 id,
                 over: Cell::new(false),
+                gone: Cell::new(false),
                 close_callback: RefCell::default(),
                 body_timeout: Cell::new(None),
                 waiting: RefCell::default(),
@@ -383,6 +392,34 @@ impl Connection {
     #[getter]
     fn over(&self) -> bool {
         self.state.over.get()
+    }
+
+    /// Whether the client has gone.
+    #[getter]
+    fn gone(&self) -> bool {
+        self.state.gone.get()
+    }
+
+    /// What handlers know as the connection's stream.
+    #[getter]
+    fn stream<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().state.tornado()?.helper.bind(slf.py()).call_method1(intern!(slf.py(), "Stream"), (slf,))
+    }
+
+    /// A duplicate of the connection's descriptor; None when there is no connection any more.
+    fn duplicate(&self) -> Option<i32> {
+        self.state.host.server.duplicate(self.state.id).map(IntoRawFd::into_raw_fd)
+    }
+
+    /// Close the connection at once.
+    fn close(&self, py: Python<'_>) {
+        self.state.host.server.close(self.state.id);
+        self.state.host.settle(py);
+    }
+
+    /// Close the connection after this answer.
+    fn end_after_answer(&self) {
+        self.state.host.server.end_after_answer(self.state.id);
     }
 
     #[pyo3(signature = (start_line, headers, chunk=None))]
@@ -469,6 +506,10 @@ impl Connection {
     /// :raises OSError: when the client has gone.
     fn read_body<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let state = &self.state;
+        if state.host.server.refuse_long_body(state.id) {
+            state.host.settle(py);
+            return Err(super::exchange::ClientDisconnected::new_err("the request's body is too large"));
+        }
         let read = state.host.server.read_body(state.id, |data| PyBytes::new(py, data));
         state.host.settle(py);
         match read {
