@@ -7,9 +7,10 @@ It is imported only when its command is asked for: ``headrace serve`` must not p
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 #: Subcommand, the module that has it, and its line in ``headrace --help``.
 COMMANDS = {
@@ -54,15 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(module_name)
             module.configure(subparser)
             run = module.run
-    args = parser.parse_args(words)
-    if args.version:
-        print(version())
-        return 0
-    if run is None:
-        parser.print_help()
-        return 2
+    args, unknown = parser.parse_known_args(words)
     try:
-        return int(run(args))
+        if unknown:
+            raise UsageError(_unknown(unknown[0], subparsers.choices.get(args.command, parser)))
+        return _run(parser, args, run)
     except UsageError as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 2
@@ -72,6 +69,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output left (``headrace bench list | head``).
         sys.stderr.close()
         return 0
+
+
+def _run(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, run: Callable[[argparse.Namespace], int] | None
+) -> int:
+    if args.version:
+        print(version())
+        return 0
+    if run is None:
+        parser.print_help()
+        return 2
+    return int(run(args))
+
+
+def _unknown(word: str, parser: argparse.ArgumentParser) -> str:
+    """What to say of a word that nobody knows: the nearest one that is known, if there is any."""
+    if not word.startswith("-"):
+        return f"unexpected argument {word!r}"
+    word = word.partition("=")[0]
+    known = [name for action in parser._actions for name in action.option_strings]
+    nearest = difflib.get_close_matches(word, known, 1)
+    return f"there is no option {word}" + (f"; did you mean {nearest[0]}?" if nearest else "; see --help")
 
 
 if __name__ == "__main__":
