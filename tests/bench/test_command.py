@@ -94,6 +94,7 @@ def test_a_contender_that_cannot_host_the_scenario_is_refused(headrace):
 def test_nonsense_is_refused(headrace):
     one_line(bench(headrace, "run", "tcp-echo", "--rounds", "0"), "--rounds")
     one_line(bench(headrace, "run", "tcp-echo", "--seconds", "nan"), "--seconds")
+    one_line(bench(headrace, "run", "tcp-echo", "--connections", "0"), "--connections")
     one_line(bench(headrace, "run", "tcp-echo", "--cases", "7 KB"), "1 KB")
     one_line(bench(headrace, "run", "tcp-echo", "--json", "/nowhere/x.json"), "/nowhere/x.json")
 
@@ -159,11 +160,13 @@ def test_a_run_writes_raw_rounds_histograms_and_environment(headrace, tmp_path):
         "--baseline",
         "asyncio",
     ]
-    done = bench(headrace, *words, "--quick", "--json", str(where))
+    done = bench(headrace, *words, "--connections", "7", "--quick", "--json", str(where))
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(where.read_text())
     assert (found["tool"], found["format"]) == ("headrace bench", FORMAT)
     (case,) = found["scenarios"][0]["cases"]
+    assert case["connections"] == 7
+    assert all(r["load"]["connections"] == 7 for each in case["contenders"] for r in each["rounds"])
     by_name = {each["name"]: each for each in case["contenders"]}
     # Two rounds give no verdict, so that the baseline need not run twice.
     assert set(by_name) == {"asyncio", "asyncio-streams"}

@@ -87,6 +87,12 @@ def measuring(parser: argparse.ArgumentParser) -> None:
     add("names", nargs="+", metavar="NAME", help="scenarios; all for every one")
     add("--contenders", metavar="A,B", default="", help="only these contenders")
     add("--cases", metavar="A,B", default="", help="only these cases of the scenarios")
+    add(
+        "--connections",
+        type=int,
+        metavar="N",
+        help="this many connections, in place of each case's own number",
+    )
     amounts(parser)
 
 
@@ -146,6 +152,10 @@ def run_scenarios(args: argparse.Namespace) -> int:
     cases = words(args.cases)
     check_cases(chosen, cases)
     check_names(chosen, words(args.contenders))
+    if args.connections is not None:
+        if args.connections < 1:
+            raise UsageError("--connections must be 1 or more")
+        chosen = [with_connections(scenario, args.connections) for scenario in chosen]
     writable(args.json)
     writable(args.html)
     plan = Plan(words(args.contenders), cases, args.baseline, MEASURES[args.action])
@@ -167,6 +177,12 @@ def run_scenarios(args: argparse.Namespace) -> int:
     write(found, args.json)
     write_page(found, args.html)
     return 0 if has_figures(found) else 1
+
+
+def with_connections(scenario: Scenario, count: int) -> Scenario:
+    """The scenario with another number of connections in every case that has any."""
+    cases = (replace(case, connections=count) if case.connections else case for case in scenario.cases)
+    return replace(scenario, cases=tuple(cases))
 
 
 def fitted(
