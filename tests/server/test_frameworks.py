@@ -61,6 +61,30 @@ def fail():
     raise ValueError("the application's own fault")
 """
 
+LITESTAR = """
+from litestar import Litestar, MediaType, Request, get, post
+from litestar.logging import LoggingConfig
+from litestar.response import Stream
+
+@get("/", media_type=MediaType.TEXT)
+async def hello(name: str = "world") -> str:
+    return "Hello " + name
+
+@post("/post", status_code=200)
+async def posted(request: Request) -> dict[str, int | str]:
+    return {"length": len(await request.body()), "client": request.client.host}
+
+@get("/stream", media_type=MediaType.TEXT)
+async def stream() -> Stream:
+    return Stream((f"{i}\\n" for i in range(1000)))
+
+@get("/fail")
+async def fail() -> None:
+    raise ValueError("the application's own fault")
+
+app = Litestar([hello, posted, stream, fail], logging_config=LoggingConfig(log_exceptions="always"))
+"""
+
 FLASK = """
 from flask import Flask, Response, jsonify, request
 
@@ -113,6 +137,7 @@ app = get_{kind}_application()
 APPLICATIONS = {
     "starlette": STARLETTE,
     "fastapi": FASTAPI,
+    "litestar": LITESTAR,
     "flask": FLASK,
     "django-wsgi": DJANGO.format(kind="wsgi"),
     "django-asgi": DJANGO.format(kind="asgi"),
