@@ -109,10 +109,16 @@ impl LoopCore {
     }
 
     /// End a wait of the loop's thread, if it is in one.
-    pub(crate) fn wake(&self) {
+    pub(super) fn wake(&self) {
         if self.waiting.replace(false) {
             self.waker.wake();
         }
+    }
+
+    /// End the wait of the loop's thread, or its next one: for other threads, which may run between the loop's
+    /// last look and its wait.
+    pub(crate) fn interrupt(&self) {
+        self.waker.wake();
     }
 
     /// A timer of this loop was cancelled while it lay in the heap.

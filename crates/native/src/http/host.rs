@@ -115,7 +115,7 @@ impl Host {
             Wakeup::Asked => {}
             Wakeup::Loop => {
                 if let Ok(core) = self.event_loop.bind(py).cast::<LoopCore>() {
-                    core.get().wake();
+                    core.get().interrupt();
                 }
             }
             Wakeup::Nudge(nudge) => {
@@ -128,7 +128,11 @@ impl Host {
 
     /// When the loop must come back; it will not wait longer.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let next = self.server.next_deadline();
+        let mut next = self.server.next_deadline();
+        if let Some(soon) = self.pool().and_then(Pool::look_again) {
+            let soon = Instant::now() + soon;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
         self.promised.set(next);
         next
     }

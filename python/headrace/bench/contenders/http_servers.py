@@ -148,6 +148,12 @@ CONTENDERS = [
         (GRANIAN,),
     ),
     Contender("granian-wsgi", "granian, WSGI", {"wsgi": granian("wsgi")}, (GRANIAN,)),
+    Contender(
+        "granian-wsgi-threads",
+        "granian, WSGI in eight threads",
+        {"wsgi": granian("wsgi", "--blocking-threads", "8")},
+        (GRANIAN,),
+    ),
     Contender("fastpysgi-asgi", "fastpysgi, ASGI", {"asgi": fastpysgi("asgi")}, (Package("fastpysgi"),)),
     Contender("fastpysgi-wsgi", "fastpysgi, WSGI", {"wsgi": fastpysgi("wsgi")}, (Package("fastpysgi"),)),
     Contender("gunicorn-sync", "gunicorn, sync worker", {"wsgi": gunicorn("sync")}, (GUNICORN,)),

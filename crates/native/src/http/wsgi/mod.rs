@@ -261,11 +261,8 @@ impl Wsgi {
     pub(crate) fn run_queued(&self, py: Python<'_>, host: &Rc<Host>) {
         let Some(pool) = self.pool() else { return };
         while let Some(job) = pool.pop() {
-            if let Some(another) = pool.summon() {
-                another.wake();
-            }
             let id = job.id;
-            if let Err(error) = self.run_blocking(py, pool, host, job) {
+            if let Err(error) = pool.attend(|| self.run_blocking(py, pool, host, job)) {
                 Self::failed(py, host, id, &error);
             }
             pool.forget(id);

@@ -6,12 +6,14 @@
 //! 2. The lock is given up only where nothing is borrowed: in a sleep, and by the application.
 //! 3. At most one thread at a time is on its way to the queue. One that comes back from the application takes
 //!    the next request without a sleep in between, so that requests which do not block cost one wake-up a
-//!    batch; while there are more requests, it has another one stand by, for the case that this one blocks.
+//!    batch. Where the application has blocked lately, a thread that takes a request has another one stand by
+//!    for the rest of the queue; where it has not, the I/O thread comes back soon to see that nothing is left.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headrace_server::ExchangeId;
 use pyo3::intern;
@@ -20,6 +22,13 @@ use pyo3::types::PyDict;
 
 use crate::http::host::Host;
 use crate::parker::Parker;
+
+/// For so many requests after one that has blocked, another thread stands by. One that does so in vain costs two
+/// switches of threads for each batch.
+const STAND_BY_FOR: u32 = 1000;
+
+/// While requests wait and no thread stands by, the I/O thread looks again after this time.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A request that waits for a thread or greenlet.
 pub(super) struct Job {
@@ -52,6 +61,10 @@ pub(crate) struct Pool {
     /// A thread was woken and has not looked at the queue yet.
     coming: Cell<bool>,
     stopping: Cell<bool>,
+    /// Counts whenever a thread has got the interpreter lock after a wait.
+    turns: Cell<u64>,
+    /// See [`STAND_BY_FOR`].
+    stand_by: Cell<u32>,
     /// Who waits for a client to send, or to take, something.
     waiters: RefCell<HashMap<ExchangeId, Vec<Waiter>>>,
 }
@@ -64,6 +77,8 @@ impl Pool {
             idle: RefCell::default(),
             coming: Cell::new(false),
             stopping: Cell::new(false),
+            turns: Cell::new(0),
+            stand_by: Cell::new(0),
             waiters: RefCell::default(),
         }
     }
@@ -82,8 +97,36 @@ impl Pool {
         self.queue.borrow().len()
     }
 
-    /// A thread that should be woken now: there are requests, and nobody is on the way to them.
+    /// For the I/O thread, before it waits: a thread that should be woken now.
     pub(crate) fn summon(&self) -> Option<Arc<Parker>> {
+        self.turns.set(self.turns.get() + 1);
+        self.next_thread()
+    }
+
+    /// When the I/O thread must summon again, should nothing else happen.
+    pub(crate) fn look_again(&self) -> Option<Duration> {
+        let unattended = !self.queue.borrow().is_empty() && !self.idle.borrow().is_empty();
+        unattended.then_some(LOOK_AGAIN)
+    }
+
+    /// Run one request, with another thread at hand for the rest of the queue if it is likely to block.
+    pub(super) fn attend<T>(&self, run: impl FnOnce() -> T) -> T {
+        let stand_by = self.stand_by.get();
+        if stand_by > 0
+            && let Some(another) = self.next_thread()
+        {
+            another.wake();
+        }
+        let before = self.turns.get();
+        let result = run();
+        // If another thread had its turn meanwhile, the application has given up the lock.
+        let blocked = self.turns.get() != before;
+        self.stand_by.set(if blocked { STAND_BY_FOR } else { stand_by.saturating_sub(1) });
+        result
+    }
+
+    /// A thread to be woken: there are requests, and nobody is on the way to them.
+    fn next_thread(&self) -> Option<Arc<Parker>> {
         if self.coming.get() || self.queue.borrow().is_empty() {
             return None;
         }
@@ -98,6 +141,7 @@ impl Pool {
             self.idle.borrow_mut().push(Arc::clone(parker));
             py.detach(|| parker.sleep());
             self.coming.set(false);
+            self.turns.set(self.turns.get() + 1);
         }
         !self.stopping.get()
     }
