@@ -40,7 +40,8 @@ def push(name, count):
 def patched():
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # recurses where ssl was patched badly
-    return jsonify(socket=socket.socket.__module__, lock=type(threading.Lock()).__module__, tls=type(context).__module__)
+    kinds = {"socket": socket.socket, "lock": type(threading.Lock()), "tls": type(context)}
+    return jsonify({name: kind.__module__ for name, kind in kinds.items()})
 """
 
 CLIENTS = 500
