@@ -11,6 +11,7 @@ DRIVERS: tuple[tuple[str, str, tuple[str, ...], str, str], ...] = (
     ("asyncpg-pool", "asyncpg", (), "postgresql", "asyncpg"),
     ("aiomysql-pool", "aiomysql", (), "mariadb", "aiomysql"),
     ("asyncmy-pool", "asyncmy", (), "mariadb", "asyncmy"),
+    ("motor-connect", "motor", ("--pool", "0"), "mongodb", "motor"),
     ("motor", "motor", (), "mongodb", "motor"),
     ("pymongo-async", "pymongo", (), "mongodb", "pymongo"),
     ("sqlite", "sqlite", (), "", ""),
@@ -30,6 +31,7 @@ CONTENDERS = [
         hosts={"db-read": reading(driver, loop, options)},
         needs=(*((Package(package),) if package else ()), *needs),
         services=(service,) if service else (),
+        minor=name == "motor-connect" and loop == "headrace",
     )
     for name, driver, options, service, package in DRIVERS
     for suffix, loop, needs in (("", "uvloop", (Package("uvloop"),)), ("-headrace", "headrace", ()))
