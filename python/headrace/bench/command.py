@@ -27,11 +27,14 @@ from headrace.bench.model import Environment, Scenario, Service
 from headrace.bench.process import Processes
 from headrace.bench.provision import Missing, Provision, lacking
 from headrace.bench.rounds import Settings
-from headrace.bench.run import Plan, check_names, measure_rounds, read, run_all
+from headrace.bench.run import INTERRUPTED, Plan, check_names, measure_rounds, merged, read, run_all
 from headrace.cli import UsageError
 
 #: ``--quick``: enough to see that all works, and differences of tens of percent.
 QUICK = Settings(rounds=2, seconds=0.3, restart_every=2, warmup_step=0.2, warmup_limit=0.4)
+
+#: Exit status of a run that the user broke off: that of a shell for a command ended by INT.
+INTERRUPTED_STATUS = 130
 
 #: What each measuring command does with a case.
 MEASURES = {"run": measure_rounds, "latency": measure_latency, "sweep": measure_sweeps}
@@ -69,9 +72,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     source_parser = actions.add_parser("sources", help="each published figure beside what was measured here")
     source_parser.add_argument("files", nargs="*", metavar="RUN.json", help="runs to take figures from")
+    source_parser.add_argument(
+        "--run", action="store_true", help="measure all that the figures need, with real services"
+    )
+    source_parser.add_argument(
+        "--minutes", type=float, default=8.0, metavar="N", help="how long --run measures, about (8)"
+    )
+    source_parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the order of measurements (1)"
+    )
+    source_parser.add_argument("--json", metavar="FILE", help="write what --run measured")
+    source_parser.add_argument("--html", metavar="FILE", help="write what --run measured as one page")
     showing = actions.add_parser("report", help="show a run that was written as JSON")
     showing.add_argument("files", nargs="+", metavar="RUN.json")
-    showing.add_argument("--html", metavar="FILE", help="write the page of one run in place of the table")
+    showing.add_argument("--html", metavar="FILE", help="write one page of all runs in place of the table")
     showing.add_argument("--markdown", metavar="FILE", help="write Markdown tables of all runs; - for stdout")
     showing.add_argument("--contenders", metavar="A,B", default="", help="only these in the Markdown tables")
     setting = actions.add_parser("setup", help="make the environments of rivals that need their own")
@@ -112,7 +126,7 @@ def amounts(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run ``headrace bench``.
 
-    :returns: 0 well; 1 when nothing could be measured or a gate failed.
+    :returns: 0 well; 1 when nothing could be measured or a gate failed; 130 when interrupted.
     :raises UsageError: for what cannot be done as asked.
     """
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -176,7 +190,7 @@ def run_scenarios(args: argparse.Namespace) -> int:
     print(report_terminal.text(found))
     write(found, args.json)
     write_page(found, args.html)
-    return 0 if has_figures(found) else 1
+    return status(found)
 
 
 def with_connections(scenario: Scenario, count: int) -> Scenario:
@@ -200,6 +214,13 @@ def fitted(
         file=sys.stderr,
     )
     return pace.settings
+
+
+def status(document: Mapping[str, Any]) -> int:
+    """The exit status of a run: 0, 1 when nothing could be measured, 130 when it was interrupted."""
+    if any(each["reason"] == INTERRUPTED for each in document["left_out"]):
+        return INTERRUPTED_STATUS
+    return 0 if has_figures(document) else 1
 
 
 def has_figures(document: Mapping[str, Any]) -> bool:
@@ -231,16 +252,53 @@ def compare_runs(args: argparse.Namespace) -> int:
 def list_sources(args: argparse.Namespace) -> int:
     """``bench sources``: the published figures, and ours beside them."""
     documents = [read(file) for file in args.files]
+    if not args.run and (args.json or args.html):
+        raise UsageError("--json and --html write what --run measures: add --run")
+    if args.run:
+        documents.append(measure_sources(args))
     for line in sources.lines(documents):
         print(line)
-    return 0
+    return status(documents[-1]) if args.run else 0
+
+
+def measure_sources(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure every counterpart of a published figure, and sweep what the first source ran out of."""
+    if not math.isfinite(args.minutes) or not 1 <= args.minutes <= 24 * 60:
+        raise UsageError("--minutes must be from 1 to 1440")
+    for path in (args.json, args.html):
+        writable(path)
+    wanted = sources.wanted()
+    known = registry.scenarios()
+    chosen = sorted((known[name] for name in wanted), key=budget.needs_services)
+    plan = Plan(contenders_of=lambda each: wanted[each.name][0], cases_of=lambda each: wanted[each.name][1])
+    seconds = args.minutes * 60 * (1 - sources.SWEEP_SHARE)
+    pace = budget.Pace({each.name: plan.size(each) for each in chosen}, [], seconds, args.seed)
+    settings = pace.planned
+    print(
+        f"about {args.minutes:g} minutes: {settings.rounds} rounds of {settings.seconds:g} s, "
+        f"{pace.slots} contenders and cases, and a sweep of {sources.SWEPT}",
+        file=sys.stderr,
+    )
+    progress = report_terminal.Progress()
+    try:
+        found = run_all(chosen, plan, progress, pace.settings)
+        if status(found) != INTERRUPTED_STATUS:
+            sweep = Plan(sources.SWEEP_CONTENDERS, measure=measure_sweeps)
+            short = replace(budget.CHOICES[-1], seconds=sources.SWEEP_SECONDS)
+            swept = run_all([known[sources.SWEPT]], sweep, progress, short)
+            found = {**merged([found, swept]), "took_s": found["took_s"] + swept["took_s"]}
+    finally:
+        progress.clear()
+    found["sources"] = list(sources.lines([found]))
+    print(report_terminal.text(found))
+    write(found, args.json)
+    write_page(found, args.html)
+    return found
 
 
 def show(args: argparse.Namespace) -> int:
     """``bench report``: the tables or the page of earlier runs."""
     found = [read(file) for file in args.files]
-    if args.html is not None and len(found) > 1:
-        raise UsageError("--html takes one RUN.json")
     if args.markdown is not None:
         text = report_markdown.page(found, words(args.contenders))
         if args.markdown == "-":
@@ -250,7 +308,7 @@ def show(args: argparse.Namespace) -> int:
             Path(args.markdown).write_text(text)
     if args.html is not None:
         writable(args.html)
-        write_page(found[0], args.html)
+        write_page(merged(found), args.html)
     if args.html is None and args.markdown is None:
         print("\n\n".join(report_terminal.text(each) for each in found))
     return 0
@@ -357,7 +415,7 @@ def run_app(args: argparse.Namespace) -> int:
     print("\n".join(["", *found["where_time_goes"], *found["gains"]]))
     write(found, args.json)
     write_page(found, args.html)
-    return 0 if has_figures(found) else 1
+    return status(found)
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

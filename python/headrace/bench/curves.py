@@ -80,7 +80,7 @@ def measure_sweeps(
     for sweep in sweeps:
         lines = []
         for entry in entries:
-            if entry.status != "measured":
+            if entry.status != "measured" or (sweep.contenders and entry.label not in sweep.contenders):
                 continue
             points = [_swept(bench, scenario, case, entry, sweep, value) for value in sweep.values]
             known = [point for point in points if point is not None]

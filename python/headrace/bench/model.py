@@ -199,11 +199,13 @@ class Sweep:
     :param parameter: what it is called.
     :param values: its values, rising.
     :param variable: environment variable that tells the server; empty for the number of connections.
+    :param contenders: those that the parameter means something for; empty for all.
     """
 
     parameter: str
     values: tuple[int, ...]
     variable: str = ""
+    contenders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def _body(document: Mapping[str, Any], title: str) -> Iterator[str]:
         "processes.</p>"
     )
     names = [scenario["name"] for scenario in document["scenarios"]]
+    names += ["sources"] if document.get("sources") else []
     yield "<nav>" + "".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names) + "</nav>"
     for scenario in document["scenarios"]:
         yield f'<section id="{escape(scenario["name"])}"><h2>{escape(scenario["name"])}</h2>'
@@ -57,6 +58,7 @@ def _body(document: Mapping[str, Any], title: str) -> Iterator[str]:
         yield "</section>"
     for sentence in (*document.get("where_time_goes", ()), *document.get("gains", ())):
         yield f"<p>{escape(sentence)}</p>"
+    yield from _sources(document)
     for each in document["left_out"]:
         yield f'<p class="soft">Left out: {escape(each["name"])}: {escape(each["reason"])}</p>'
     yield from _environment(document)
@@ -233,6 +235,29 @@ def _sweep(case: Mapping[str, Any]) -> Iterator[str]:
         for each in sweep["lines"]:
             for sentence in each["sentences"]:
                 yield f"<p>{escape(sentence)}</p>"
+
+
+def _sources(document: Mapping[str, Any]) -> Iterator[str]:
+    """Published figures beside ours, where the run was made for them."""
+    lines = document.get("sources", ())
+    if not lines:
+        return
+    yield '<section id="sources"><h2>The five sources</h2>'
+    opened = False
+    for line in lines:
+        kind, _, rest = line.strip().partition(":")
+        if kind == "published":
+            yield f'<tr><td class="text">{escape(rest.strip())}</td>'
+        elif kind == "here":
+            yield f'<td class="text">{escape(rest.strip())}</td></tr>'
+        elif line:
+            yield "</table></div></details>" if opened else ""
+            opened = True
+            title, _, fault = line.partition(": ")
+            yield f"<details><summary>{escape(title)}</summary>"
+            yield f'<p class="soft">{escape(fault)}</p>' if fault else ""
+            yield '<div class="wide"><table><tr><th>published</th><th>here</th></tr>'
+    yield "</table></div></details></section>"
 
 
 def _environment(document: Mapping[str, Any]) -> Iterator[str]:

@@ -23,6 +23,9 @@ from headrace.cli import UsageError
 #: What a document of this bench says of itself; raised when its shape changes.
 FORMAT = 1
 
+#: Why a scenario that the user broke off is left out, with all that would have come after it.
+INTERRUPTED = "interrupted; it and what would have come after it were not measured"
+
 
 def select(
     scenario: Scenario, names: Sequence[str], without_minor: bool = False
@@ -214,6 +217,35 @@ def read(path: str) -> dict[str, Any]:
     return found
 
 
+def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several documents as one: each case once, with its rounds, its latencies and its sweeps from wherever they are.
+
+    Of two that have rounds of the same case, the later one counts. Machine and settings are the first one's.
+    """
+    found: dict[str, Any] = {**documents[0], "scenarios": [], "left_out": []}
+    scenarios: dict[str, dict[str, Any]] = {}
+    for document in documents:
+        found["left_out"] += (each for each in document["left_out"] if each not in found["left_out"])
+        for scenario in document["scenarios"]:
+            if scenario["name"] not in scenarios:
+                scenarios[scenario["name"]] = {**scenario, "cases": []}
+                found["scenarios"].append(scenarios[scenario["name"]])
+            cases = scenarios[scenario["name"]]["cases"]
+            for case in scenario["cases"]:
+                at = next((i for i, known in enumerate(cases) if known["name"] == case["name"]), None)
+                if at is None:
+                    cases.append(dict(case))
+                else:
+                    cases[at] = _joined(cases[at], case)
+    return found
+
+
+def _joined(known: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    """Two documents of one case; of a latency measurement or a sweep, the plain rounds of the other are kept."""
+    extra = {key: case[key] for key in ("latency", "sweeps") if key in case}
+    return {**known, **extra} if extra else {**case, **{k: known[k] for k in known if k not in case}}
+
+
 def run_all(
     chosen: Sequence[Scenario],
     plan: Plan,
@@ -241,5 +273,9 @@ def run_all(
                 results.append({**found, "took_s": time.monotonic() - started})
             except Missing as error:
                 left_out.append({"name": scenario.name, "reason": str(error)})
+            except KeyboardInterrupt:
+                # What was measured until now is not lost.
+                left_out.append({"name": scenario.name, "reason": INTERRUPTED})
+                break
     made = document(first or Settings(), results, left_out)
     return {**made, "took_s": time.monotonic() - began}

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from headrace.bench import registry
 from headrace.bench.machine import describe
 
 FIGURES = Path(__file__).with_name("data") / "figures.csv"
@@ -76,7 +77,7 @@ COUNTERPARTS: dict[tuple[str, str, str], Counterpart] = {
     ("1", "db-read", "asyncpg-connect"): Counterpart("db-read", ("asyncpg-connect",)),
     ("1", "db-read", "asyncpg-pool"): Counterpart("db-read", ("asyncpg-pool",)),
     ("1", "db-read", "aiomysql-pool"): Counterpart("db-read", ("aiomysql-pool",)),
-    ("1", "db-read", "motor"): Counterpart("db-read", ("motor",)),
+    ("1", "db-read", "motor"): Counterpart("db-read", ("motor-connect", "motor")),
     ("2", "tcp-echo", "asyncio-streams|"): Counterpart("tcp-echo", ECHO, "1 KB"),
     ("2", "tcp-echo", "uvloop"): Counterpart("tcp-echo", ("uvloop",)),
     ("2", "tcp-echo", "go"): Counterpart("tcp-echo", ("go", "uvloop"), "100 KB"),
@@ -112,6 +113,24 @@ COUNTERPARTS: dict[tuple[str, str, str], Counterpart] = {
     ("5", "flask-redis-incr-get", "eventlet"): Counterpart("flask-redis", ("gunicorn-eventlet",)),
     ("5", "flask-redis-incr-get", "gevent"): Counterpart("flask-redis", ("gunicorn-gevent",)),
 }
+
+#: What Headrace has to set beside a row's own contender, by scenario: shown in the same line.
+OURS = {
+    "tornado-hello": ("tornado-headrace", "headrace-tornado"),
+    "tornado-http-client": ("tornado-headrace", "headrace-tornado"),
+    "redis": ("headrace-streams",),
+    "flask-redis": ("headrace-wsgi", "headrace-wsgi-threads", "headrace-wsgi-gevent"),
+    "tcp-echo": ("headrace", "headrace-streams"),
+    "unix-echo": ("headrace", "headrace-streams"),
+    "http-sizes": ("headrace-asgi", "headrace-wsgi"),
+}
+#: Cases of rows that speak of several sizes.
+CASES = {"tcp-echo": ("1 KB", "10 KB", "100 KB"), "http-sizes": ("1 KB", "10 KB", "100 KB")}
+#: The scenario whose connections the first source ran out of; who is swept, for how long a value, and the share of
+#: the whole time that this takes.
+SWEPT = "db-read"
+SWEEP_CONTENDERS = ("asyncpg-connect", "asyncpg-pool", "motor-connect", "motor")
+SWEEP_SECONDS, SWEEP_SHARE = 0.5, 0.15
 
 #: What is wrong with a source's figures, by source and scenario; printed once above its rows.
 FAULTS = {
@@ -185,6 +204,22 @@ class Found:
         )
 
 
+def wanted() -> dict[str, tuple[list[str], list[str]]]:
+    """For each scenario that stands for a published row: the contenders and the cases that are needed."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for row in rows():
+        stands = counterpart(row)
+        names, cases = found.setdefault(
+            stands.scenario, (list(OURS.get(stands.scenario, ())), list(CASES.get(stands.scenario, ())))
+        )
+        case = stands.case or registry.scenarios()[stands.scenario].cases[0].name
+        names += (each for each in stands.contenders if each not in names)
+        cases += (each for each in (case,) if each not in cases)
+        if stands.scenario == "db-read":
+            names += (f"{each}-headrace" for each in stands.contenders if f"{each}-headrace" not in names)
+    return found
+
+
 def rows() -> list[dict[str, str]]:
     """The published figures."""
     with FIGURES.open(newline="") as file:
@@ -212,6 +247,7 @@ def lines(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     :param documents: runs to take the measured figures from; of two that have the same, the later one counts.
     """
     measured = _index(documents)
+    swept = _swept(documents)
     told = set()
     for row in rows():
         key = (row["source"], row["scenario"])
@@ -225,11 +261,14 @@ def lines(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"{row['variant']} {row['metric']} {row['value']} {row['unit'].replace('text', '')}".strip()
         )
         yield f"  published: {published}" + (f" ({tool})" if tool else "")
-        yield f"  here:      {_measured(row, stands, measured)}"
+        yield f"  here:      {_measured(row, stands, measured, swept)}"
 
 
 def _measured(
-    row: Mapping[str, str], stands: Counterpart, measured: Mapping[tuple[str, str, str], Found]
+    row: Mapping[str, str],
+    stands: Counterpart,
+    measured: Mapping[tuple[str, str, str], Found],
+    swept: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """The counterpart's figure, or what measures it."""
     case = stands.case or next((key[1] for key in measured if key[0] == stands.scenario), "")
@@ -240,6 +279,8 @@ def _measured(
     if row["metric"] == "hw":
         machine = describe([])
         return f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; {machine['pinning']}"
+    if row["metric"] == "failure":
+        return _failure(stands, swept)
     if not known or found[0] is None:
         return f"not measured; {stands.command}"
     where = f"{stands.scenario} {case}, {stands.contenders[0]}"
@@ -249,9 +290,27 @@ def _measured(
         or "share" in row["metric"]
     ):
         return f"{stands.scenario} {case}: {_compared(row, known)}"
-    if row["metric"] == "failure":
-        return f"{where}: {sum(known[0].errors.values())} errors; headrace bench sweep db-read shows what runs out"
-    return f"{where}: {_figure(row['metric'], known[0])}"
+    said = f"{where}: {_figure(row['metric'], known[0])}"
+    if row["metric"] in ("rps", "qps", "time/complete/failed/rps"):
+        beside = [*stands.contenders[1:], *(f"{each}-headrace" for each in stands.contenders)]
+        names = dict.fromkeys((*beside, *OURS.get(stands.scenario, ())))
+        others = [(name, measured.get((stands.scenario, case, name))) for name in names]
+        rates = [f"{name} {each.rate:,.0f}" for name, each in others if each is not None]
+        said += f" (beside it: {', '.join(rates)})" if rates else ""
+    return said
+
+
+def _failure(stands: Counterpart, swept: Mapping[str, Mapping[str, Any]]) -> str:
+    """What runs out when the first source's connections are opened."""
+    name = stands.contenders[0]
+    line = swept.get(name)
+    if line is None:
+        return f"not measured; headrace bench sweep {stands.scenario} --contenders {name} --json FILE"
+    point = line["points"][-1]
+    said = "; ".join(text for text in (point["first_error"], point.get("log")) if text)
+    if not point["errors"]:
+        return f"{name} with {point['value']} connections: no error"
+    return f"{name} with {point['value']} connections: {point['errors']} errors: {said}"
 
 
 def _compared(row: Mapping[str, str], known: Sequence[Found]) -> str:
@@ -307,6 +366,19 @@ def _figure(metric: str, found: Found) -> str:
         "event": f"{errors}",
     }
     return made[metric]
+
+
+def _swept(documents: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Lines of the sweep of connections that the first source's failures belong to, by contender."""
+    return {
+        line["name"]: line
+        for document in documents
+        for scenario in document["scenarios"]
+        for case in scenario["cases"]
+        for sweep in case.get("sweeps", ())
+        for line in sweep["lines"]
+        if scenario["name"] == SWEPT and sweep["parameter"] == "connections" and line["points"]
+    }
 
 
 def _index(documents: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], Found]:

@@ -5,6 +5,13 @@ from headrace.bench.model import Case, Package, Scenario, Sweep
 
 ROW = {"id": 7, "name": "user 7", "email": "user7@example.org"}
 
+#: Contenders that have a pool.
+POOLED = tuple(
+    name + suffix
+    for name in ("asyncpg-pool", "aiomysql-pool", "asyncmy-pool", "motor", "pymongo-async")
+    for suffix in ("", "-headrace")
+)
+
 DB_READ = Scenario(
     name="db-read",
     summary="one row by its number as JSON from a Tornado handler, pool of 10, 100 connections",
@@ -22,6 +29,6 @@ DB_READ = Scenario(
     needs=(Package("tornado"),),
     sweeps=(
         Sweep("connections", (1, 10, 50, 100, 500)),
-        Sweep("pool size", (1, 2, 5, 10, 20, 50), "BENCH_POOL"),
+        Sweep("pool size", (1, 2, 5, 10, 20, 50), "BENCH_POOL", POOLED),
     ),
 )
