@@ -12,11 +12,12 @@ from headrace.bench.run import Plan
 
 @pytest.mark.parametrize("slots", [10, 60, 120, 280])
 def test_the_best_choice_that_fits_is_taken(slots: int):
-    settings = budget.fit(slots, 10, budget.WHOLE, seed=3)
-    seconds = budget.length(slots, 10, settings)
-    assert seconds <= budget.WHOLE and settings.seed == 3
+    pace = budget.Pace({"a": (slots, 10)}, [], budget.WHOLE, seed=3)
+    limit = budget.WHOLE * budget.PLANNED
+    seconds = budget.length(slots, 10, pace.planned)
+    assert seconds <= limit and pace.planned.seed == 3
     lengths = [budget.length(slots, 10, each) for each in budget.CHOICES]
-    assert all(length <= seconds or length > budget.WHOLE for length in lengths)
+    assert all(length <= seconds or length > limit for length in lengths)
 
 
 def test_choices_are_ordered_from_long_to_short():
@@ -62,7 +63,7 @@ def test_a_quick_run_keeps_its_time(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_scenarios_with_services_come_on_top():
-    sizes = {"a": (10, 1), "with": (10, 1)}
+    sizes = {"a": (300, 30), "with": (300, 30)}
     pace = budget.Pace(sizes, ["with"], budget.WHOLE, 1)
     without, served = pace.estimate()
     assert 0 < without <= budget.WHOLE
@@ -70,5 +71,8 @@ def test_scenarios_with_services_come_on_top():
     # Their time is not taken from the others', however long they need.
     scenario = registry.scenarios()["broadcast-api"]
     pace = budget.Pace({**sizes, scenario.name: (1000, 1)}, ["with", scenario.name], budget.WHOLE, 1)
-    assert pace.settings(scenario) == pace.planned
+    chosen = pace.settings(scenario)
+    assert chosen.rounds == pace.planned.rounds
+    assert chosen.seconds == scenario.least_seconds > pace.planned.seconds
+    assert chosen.warmup_limit > pace.planned.warmup_limit
     assert pace.estimate()[0] == without

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -224,3 +225,28 @@ def wait_for(condition, seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < end, "did not happen in time"
         time.sleep(0.05)
+
+
+def test_an_interrupted_run_keeps_what_it_has(headrace, tmp_path):
+    where = tmp_path / "run.json"
+    words = [*headrace, "bench", "run", "call-soon", "tcp-echo", "--contenders", "asyncio"]
+    process = subprocess.Popen(
+        [*words, "--rounds", "3", "--seconds", "2", "--json", str(where)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        wait_for(lambda: any("echo.py" in line for line in children(process.pid)), 60)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    found = json.loads(where.read_text())
+    assert [each["name"] for each in found["scenarios"]] == ["call-soon"]
+    assert found["left_out"][0]["name"] == "tcp-echo" and "interrupted" in found["left_out"][0]["reason"]
+    assert "call-soon" in out
+    assert list(tmp_path.iterdir()) == [where]

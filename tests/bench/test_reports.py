@@ -18,7 +18,7 @@ import pytest
 from headrace.bench import charts, compare, report_html, report_terminal
 from headrace.bench.histogram import decode, merge, percentiles
 from headrace.bench.rounds import Settings
-from headrace.bench.run import FORMAT, document
+from headrace.bench.run import FORMAT, document, merged
 from headrace.bench.summary import sentences, summarise
 from headrace.cli import UsageError
 
@@ -185,6 +185,35 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert "50.0% less CPU" in page
     assert "pip install absent" in page
     assert "prefers-color-scheme: dark" in page and "width=device-width" in page
+
+
+def test_runs_are_merged_into_one_page_with_their_latencies_and_sweeps():
+    run, swept, other = (run_of(base=10_000.0, ours=cpu) for cpu in (5_000.0, 7_000.0, 6_000.0))
+    points = [
+        {"value": n, "requests_per_second": 100.0 * n, "errors": 0, "first_error": None} for n in (1, 10)
+    ]
+    lines = [{"name": "ours", "points": points, "sentences": ["ours: more gains nothing."]}]
+    swept["scenarios"][0]["cases"][0]["sweeps"] = [{"parameter": "connections", "lines": lines}]
+    other["scenarios"][0]["name"] = "another"
+    found = merged([run, swept, other])
+    assert [each["name"] for each in found["scenarios"]] == ["made-up", "another"]
+    (case,) = found["scenarios"][0]["cases"]
+    # The sweep's case brings its sweep; the rounds stay those of the plain run.
+    assert case["sweeps"][0]["parameter"] == "connections"
+    assert case["contenders"][1]["rounds"][0]["cpu_ns_per_request"] < 5_100
+    assert "sweeps" not in run["scenarios"][0]["cases"][0], "the documents given stay as they are"
+    published = ["", "source 1, hello: ran <out>", "  published: 1,780 req/s", "  here:      9,000 req/s"]
+    page = report_html.page({**found, "sources": published})
+    parser = Outside()
+    parser.feed(page)
+    assert parser.fetched == [] and parser.open == []
+    assert "more gains nothing" in page and "ran &lt;out&gt;" in page and "9,000 req/s" in page
+
+
+def test_the_later_of_two_runs_of_a_case_counts():
+    found = merged([run_of(base=10_000.0, ours=5_000.0), run_of(base=10_000.0, ours=7_000.0)])
+    (case,) = found["scenarios"][0]["cases"]
+    assert case["contenders"][1]["rounds"][0]["cpu_ns_per_request"] > 6_900
 
 
 def test_the_table_names_ratios_verdicts_and_what_is_left_out():

@@ -74,3 +74,42 @@ def test_every_metric_of_a_measured_row_is_shown_in_its_own_terms():
         rows = [line for line in text if line.startswith(f"source {source}")]
         assert rows
     assert not any("not measured" in line for line in text if "flask-redis" in line)
+
+
+def test_a_row_whose_contender_gave_no_good_answer_says_so():
+    runs = [measured("broadcast-api", "ladder", {**dict.fromkeys(sources.LADDER, 500.0)})]
+    for contender in runs[0]["scenarios"][0]["cases"][0]["contenders"]:
+        if contender["name"] == "broadcast-03-indexes":
+            contender["rounds"][0]["load"] |= {"requests": 0, "requests_per_second": 0.0, "latency_us": {}}
+    text = list(sources.lines(runs))
+    assert "no good answer, 0 errors" in line_after(text, "sqlalchemy ORM vs raw pymysql")
+
+
+def test_what_is_wanted_has_every_counterpart_and_ours_beside_it():
+    wanted = sources.wanted()
+    for row in sources.rows():
+        stands = sources.counterpart(row)
+        names, cases = wanted[stands.scenario]
+        assert set(stands.contenders) <= set(names)
+        assert not stands.case or stands.case in cases
+    for scenario, (names, cases) in wanted.items():
+        able = {each.name for each in registry.hosts_of(registry.scenarios()[scenario])}
+        assert set(names) <= able and any("headrace" in name for name in names), scenario
+        assert set(cases) <= {case.name for case in registry.scenarios()[scenario].cases}
+
+
+def test_what_ran_out_is_told_from_the_sweep():
+    point = {"value": 500, "errors": 0, "first_error": None, "log": ""}
+    failed = {**point, "errors": 17, "first_error": "status: status 503", "log": "TooManyConnectionsError"}
+    lines = [{"name": "asyncpg-connect", "points": [failed]}, {"name": "motor-connect", "points": [point]}]
+    case = {
+        "name": "one row",
+        "connections": 100,
+        "contenders": [],
+        "sweeps": [{"parameter": "connections", "lines": lines}],
+    }
+    text = list(sources.lines([{"scenarios": [{"name": "db-read", "cases": [case]}]}]))
+    assert "500 connections: 17 errors: status: status 503; TooManyConnectionsError" in line_after(
+        text, "Too Many Connection"
+    )
+    assert "motor-connect with 500 connections: no error" in line_after(text, "assign requested address")

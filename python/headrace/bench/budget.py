@@ -60,16 +60,6 @@ def length(slots: int, cases: int, settings: Settings) -> float:
     return (slots + (cases if settings.rounds >= FEWEST_ROUNDS else 0)) * seconds_of(settings)
 
 
-def fit(slots: int, cases: int, seconds: float, seed: int = 1) -> Settings:
-    """The best settings with which a run takes no longer than so many seconds, or the shortest of all.
-
-    :param slots: contenders times cases, over all scenarios.
-    :param cases: how many cases these are.
-    """
-    fitting = (choice for choice in CHOICES if length(slots, cases, choice) <= seconds)
-    return replace(next(fitting, CHOICES[-1]), seed=seed)
-
-
 class Pace:
     """Gives each scenario of a whole run the settings with which what is left still fits into its time.
 
@@ -111,25 +101,38 @@ class Pace:
     def settings(self, scenario: Scenario) -> Settings:
         """The settings for the scenario that comes next."""
         if scenario.name in self._served:
-            return self.planned
+            return self._at_least(scenario.name, self.planned)
         now = self._clock()
         if self._began is None:
             self._began = now
         spent = now - self._began
         slower = min(max(spent / self._expected, 1.0), SLOWEST) if self._expected else 1.0
-        chosen = self._fit(self._left, (self._limit - spent) / slower)
+        chosen = self._at_least(scenario.name, self._fit(self._left, (self._limit - spent) / slower))
         self._left.remove(scenario.name)
         self._expected += self._length([scenario.name], chosen)
         return chosen
 
     def _fit(self, names: Sequence[str], seconds: float) -> Settings:
-        """What fits for these scenarios."""
-        slots = sum(self._sizes[name][0] for name in names)
-        return fit(slots, sum(self._sizes[name][1] for name in names), seconds, self._seed)
+        """The best settings with which these scenarios take no longer, or the shortest of all."""
+        fitting = (choice for choice in CHOICES if self._length(names, choice) <= seconds)
+        return replace(next(fitting, CHOICES[-1]), seed=self._seed)
 
     def _length(self, names: Iterable[str], settings: Settings) -> float:
         """How long these scenarios take."""
-        return sum(length(*self._sizes[name], settings) for name in names)
+        return sum(length(*self._sizes[name], self._at_least(name, settings)) for name in names)
+
+    @staticmethod
+    def _at_least(name: str, settings: Settings) -> Settings:
+        """The settings with rounds as long as a scenario needs."""
+        scenario = registry.scenarios().get(name)
+        least = scenario.least_seconds if scenario is not None else 0.0
+        # What takes long to answer takes long to warm up: pools of connections are filled by the first requests.
+        return replace(
+            settings,
+            seconds=max(settings.seconds, least),
+            warmup_step=max(settings.warmup_step, least / 2),
+            warmup_limit=max(settings.warmup_limit, least * 1.5),
+        )
 
 
 def needs_services(scenario: Scenario) -> bool:

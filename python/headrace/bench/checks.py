@@ -92,6 +92,7 @@ def http_answer(
     sent: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     content_type: str = "",
+    timeout: float = TIMEOUT,
 ) -> Check:
     """The check of an HTTP answer: status 200, the body in full, twice on one connection.
 
@@ -99,10 +100,11 @@ def http_answer(
     :param body: the right body, or what raises ``WrongAnswer`` for a wrong one.
     :param sent: the request's body.
     :param content_type: what the field ``Content-Type`` has to begin with.
+    :param timeout: seconds that an answer may take.
     """
 
     def check(endpoint: Endpoint) -> None:
-        connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=TIMEOUT)
+        connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout)
         try:
             for _ in range(2):
                 connection.request(method, path, body=sent, headers=dict(headers or {}))

@@ -289,10 +289,9 @@ def measure_sources(args: argparse.Namespace) -> dict[str, Any]:
             found = {**merged([found, swept]), "took_s": found["took_s"] + swept["took_s"]}
     finally:
         progress.clear()
-    found["sources"] = list(sources.lines([found]))
-    print(report_terminal.text(found))
     write(found, args.json)
-    write_page(found, args.html)
+    print(report_terminal.text(found))
+    write_page({**found, "sources": list(sources.lines([found]))}, args.html)
     return found
 
 

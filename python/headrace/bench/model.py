@@ -228,6 +228,7 @@ class Scenario:
     :param prepare: run once before the first contender starts, to make a file that the workload needs, say.
     :param unit: what one request is called.
     :param needs: packages that the workload itself needs beside its contender's.
+    :param least_seconds: seconds of a round at least, where the bench chooses: many of its slowest latencies.
     """
 
     name: str
@@ -245,6 +246,7 @@ class Scenario:
     prepare: Callable[[], None] | None = None
     unit: str = "request"
     needs: tuple[Package, ...] = ()
+    least_seconds: float = 0.0
 
     def interface_of(self, contender: Contender) -> str | None:
         """The first interface of this scenario that the contender hosts."""

@@ -26,8 +26,9 @@ FOREIGN_LIMIT = 0.08
 #: A contender that uses more than this share of a core while nobody asks anything of it is stopped while others are
 #: measured: it would take the core that they share.
 IDLE_LIMIT = 0.05
-#: How long it is left alone to find that out: the end of its last connections first, in seconds.
-IDLE_PAUSE, IDLE_LOOK = 0.05, 0.15
+#: How long it is left alone to find that out: the end of its last connections first, in seconds; and how often it is
+#: looked at, since a server may have a queue of requests to work off whose clients are gone.
+IDLE_PAUSE, IDLE_LOOK, IDLE_LOOKS = 0.05, 0.15, 8
 #: A busy client is the limit only where the server was not: below this share of its core.
 SERVER_BUSY = 0.95
 #: With fewer rounds no verdict is given: an interval of two values says nothing.
@@ -242,9 +243,12 @@ class Bench:
         if running is None:
             return
         time.sleep(IDLE_PAUSE)
-        before = cpu_time(running.pid)
-        time.sleep(IDLE_LOOK)
-        share = (cpu_time(running.pid) - before).ns / (IDLE_LOOK * 1e9)
+        for _ in range(IDLE_LOOKS):
+            before = cpu_time(running.pid)
+            time.sleep(IDLE_LOOK)
+            share = (cpu_time(running.pid) - before).ns / (IDLE_LOOK * 1e9)
+            if share <= IDLE_LIMIT:
+                break
         entry.idle_share = max(entry.idle_share, share)
         if share > IDLE_LIMIT:
             self._processes.suspend(running)

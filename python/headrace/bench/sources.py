@@ -284,6 +284,9 @@ def _measured(
     if not known or found[0] is None:
         return f"not measured; {stands.command}"
     where = f"{stands.scenario} {case}, {stands.contenders[0]}"
+    if found[0].rate == 0:
+        return f"{where}: no good answer, {sum(found[0].errors.values())} errors"
+    known = [each for each in known if each.rate > 0]
     if (
         row["metric"] in ("rank", "claim", "list", "delta")
         or "vs" in row["variant"]
@@ -329,8 +332,6 @@ def _compared(row: Mapping[str, str], known: Sequence[Found]) -> str:
 def _figure(metric: str, found: Found) -> str:
     """One contender's figure in the terms of a published metric."""
     rate, errors = found.rate, found.errors
-    if rate == 0:
-        return f"no good answer, {sum(errors.values())} errors"
     connections = found.case["connections"]
     across = 1000 / rate
     made = {

@@ -25,6 +25,7 @@ DB_READ = Scenario(
             options=("--expect-status", "200"),
         ),
     ),
+    least_seconds=1.0,
     baseline="asyncpg-connect",
     needs=(Package("tornado"),),
     sweeps=(

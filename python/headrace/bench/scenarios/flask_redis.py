@@ -44,6 +44,7 @@ FLASK_REDIS = Scenario(
             options=("--expect-status", "200", "--any-length"),
         ),
     ),
+    least_seconds=1.0,
     baseline="gunicorn-gevent",
     workers=4,
     pinned=False,
