@@ -471,7 +471,12 @@ impl Connection {
     }
 
     fn write<'py>(&self, chunk: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.state.send(chunk.py(), &bytes(chunk)?, true)
+        let (py, state, chunk) = (chunk.py(), &self.state, bytes(chunk)?);
+        if chunk.as_bytes().is_empty() && state.over.get() && !state.gone.get() {
+            // The handler's finish() after a flush() that had all of a body of known length, and so was the end.
+            return Ok(state.tornado()?.done.bind(py).clone());
+        }
+        state.send(py, &chunk, true)
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
