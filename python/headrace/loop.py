@@ -16,7 +16,7 @@ from asyncio.log import logger
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace import _native, children, datagram, streams
+from headrace import _native, accepting, children, datagram, streams
 from headrace.transport import SocketTransport
 
 _T = TypeVar("_T")
@@ -207,6 +207,21 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         )
         SocketTransport(self, rawsock, ssl_protocol, extra=extra, server=server)
         return ssl_protocol._app_transport
+
+    def _accept_connection(
+        self,
+        protocol_factory: Any,
+        sock: socket.socket,
+        sslcontext: Any = None,
+        server: Any = None,
+        backlog: int = 100,
+        *more: Any,
+    ) -> None:
+        if sslcontext or self.get_debug() or type(sock) is not socket.socket:
+            inherited: Any = super()
+            inherited._accept_connection(protocol_factory, sock, sslcontext, server, backlog, *more)
+        else:
+            accepting.accept(self, protocol_factory, sock, server, backlog, more)
 
     def _make_datagram_transport(
         self,

@@ -64,12 +64,13 @@ class SocketTransport(transports._FlowControlMixin, transports.Transport):
                 self._extra["peername"] = sock.getpeername()
             except OSError:
                 self._extra["peername"] = None
-        self._sock = sock
         self._channel.immediate = loop.immediate_writes
         self.set_protocol(protocol)
-        self._server = server
+        self._server = None
         if server is not None:
-            _attach(server, self)
+            _attach(server, self)  # fails when the server was closed meanwhile: then there is nothing to undo
+            self._server = server
+        self._sock = sock
         loop._transports[self._sock_fd] = self
         if sock.family != socket.AF_UNIX:
             # Small writes must not wait for the acknowledgement of earlier ones.

@@ -6,17 +6,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyInt, PyMemoryView, PyString, PyTuple, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, send, sendto};
 
+use super::address;
 use super::core::{LoopCore, READ_BUFFER};
 use super::errors::os_error;
 use crate::ffi::bytes::Lent;
@@ -137,7 +138,7 @@ impl State {
         let object = match known {
             Some(object) => object,
             None => {
-                let made = python_address(py, &peer)?;
+                let made = address::to_python(py, &peer)?;
                 let old = self.peers.borrow_mut()[place].replace((peer, made.clone().unbind()));
                 drop(old);
                 made
@@ -159,7 +160,7 @@ impl State {
         {
             return Some(*address);
         }
-        let address = native_address(object, v6)?;
+        let address = address::from_python(object, v6)?;
         self.remember(address, &object);
         Some(address)
     }
@@ -175,44 +176,6 @@ fn place_of(peer: &SocketAddr) -> usize {
             .fold(0, |sum, part| sum ^ part.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))),
     };
     (host ^ host >> 8 ^ u32::from(peer.port())) as usize % KNOWN_PEERS
-}
-
-/// What `socket.recvfrom` would give.
-fn python_address<'py>(py: Python<'py>, peer: &SocketAddr) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match peer {
-        SocketAddr::V4(v4) => (v4.ip().to_string(), v4.port()).into_pyobject(py)?.into_any(),
-        SocketAddr::V6(v6) => {
-            // The C library writes some addresses differently from Rust's.
-            let socket = py.import("socket")?;
-            let packed = PyBytes::new(py, &v6.ip().octets());
-            let host = socket.call_method1("inet_ntop", (socket.getattr("AF_INET6")?, packed))?;
-            // As the kernel has it; Python gives it in the host's order.
-            let flow = u32::from_be(v6.flowinfo());
-            (host, v6.port(), flow, v6.scope_id()).into_pyobject(py)?.into_any()
-        }
-    })
-}
-
-fn native_address(object: Borrowed<'_, '_, PyAny>, v6: bool) -> Option<SocketAddr> {
-    let tuple = object.cast_exact::<PyTuple>().ok()?;
-    let host = tuple.get_item(0).ok()?;
-    let host = host.cast_exact::<PyString>().ok()?;
-    let host = host.to_str().ok()?;
-    let number = |index: usize| -> Option<u32> {
-        let item = tuple.get_borrowed_item(index).ok()?;
-        item.cast_exact::<PyInt>().ok()?.extract().ok()
-    };
-    let port = u16::try_from(number(1)?).ok()?;
-    match (v6, tuple.len()) {
-        (false, 2) => Some(SocketAddrV4::new(host.parse::<Ipv4Addr>().ok()?, port).into()),
-        (true, 2) => Some(SocketAddrV6::new(host.parse::<Ipv6Addr>().ok()?, port, 0, 0).into()),
-        (true, 4) => {
-            // A flow of more than 20 bits is an error, which the plain method raises.
-            let flow = number(2).filter(|flow| *flow <= 0xF_FFFF)?.to_be();
-            Some(SocketAddrV6::new(host.parse::<Ipv6Addr>().ok()?, port, flow, number(3)?).into())
-        }
-        _ => None,
-    }
 }
 
 /// `error_received(exception)` of the protocol. What that raises is the caller's to report.

@@ -8,6 +8,8 @@
 //! 2. One callback, then one flush: what a callback has written goes out together when it returns.
 //! 3. The interpreter lock is given up only around a wait that can block.
 
+mod accept;
+mod address;
 mod core;
 mod cycle;
 mod datagram;

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyFloat, PyString, PyType};
 
 use super::core::LoopCore;
 use super::cycle::now;
-use super::{futures, sock, watch};
+use super::{accept, futures, sock, watch};
 use crate::ffi::fastcall::{Args, FastMethod, install as install_method};
 use crate::ffi::{context, handle};
 
@@ -24,6 +24,7 @@ pub(super) fn install(class: &Bound<'_, PyType>) -> PyResult<()> {
     install_method::<sock::Recv>(class)?;
     install_method::<sock::RecvInto>(class)?;
     install_method::<sock::SendAll>(class)?;
+    install_method::<accept::Accept>(class)?;
     install_method::<watch::Add<false>>(class)?;
     install_method::<watch::Add<true>>(class)?;
     install_method::<watch::Remove<false>>(class)?;
