@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headrace.loop import Loop
 
 #: The listener's family and protocol as plain numbers; ``socket.socket`` makes an enumeration of the family.
-_family: Any = _socket.socket.family.__get__  # type: ignore[attr-defined]
-_proto: Any = _socket.socket.proto.__get__  # type: ignore[attr-defined]
+_family: Any = _socket.socket.family.__get__
+_proto: Any = _socket.socket.proto.__get__
 
 #: With this flag a socket object knows that its descriptor does not block, and need not ask.
 _KIND = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
