@@ -25,6 +25,9 @@ _web_sockets: weakref.WeakSet[iostream.IOStream] = weakref.WeakSet()
 #: A whole Close frame with 1012, "service restart" (RFC 6455 section 5.5.1).
 CLOSE_FRAME = b"\x88\x02\x03\xf4"
 
+#: Bytes that ``data_received`` gets at most, where the application's server says nothing: as in Tornado's own.
+CHUNK_SIZE = 64 * 1024
+
 #: Bytes that a packed body may be unpacked to where the application's server says nothing: as in Tornado's own.
 UNPACKED_SIZE = 100 * 1024 * 1024
 
@@ -38,11 +41,17 @@ class Context:
     :param peer: the client's address and port; None for a Unix socket's.
     :param protocol: "http" or "https", where the application's server says so.
     :param trusted: addresses of proxies that are passed over in ``X-Forwarded-For``.
+    :param chunk_size: bytes that ``data_received`` gets at most.
     """
 
     def __init__(
-        self, peer: tuple[str, int] | None, protocol: str = "http", trusted: frozenset[str] = frozenset()
+        self,
+        peer: tuple[str, int] | None,
+        protocol: str = "http",
+        trusted: frozenset[str] = frozenset(),
+        chunk_size: int = CHUNK_SIZE,
     ) -> None:
+        self.chunk_size = chunk_size
         self.address = peer
         # Tornado's own server says the same of a Unix socket's clients.
         self.remote_ip = peer[0] if peer is not None else "0.0.0.0"
@@ -79,24 +88,26 @@ class Hosting:
 
     :param application: a ``tornado.web.Application``, another ``HTTPServerConnectionDelegate``, or an ``HTTPServer``
         that does not listen. Of its arguments ``xheaders``, ``trusted_downstream``, ``protocol``, ``max_body_size``,
-        ``body_timeout``, ``no_keep_alive`` and ``decompress_request`` are followed; the others' place is taken by
-        options of ``headrace serve``.
+        ``body_timeout``, ``no_keep_alive``, ``chunk_size`` and ``decompress_request`` are followed; the others' place is
+        taken by options of ``headrace serve``.
     """
 
     def __init__(self, application: httputil.HTTPServerConnectionDelegate) -> None:
         self._application = application
         self._protocol = "http"
         self._trusted: frozenset[str] = frozenset()
+        self._chunk_size = CHUNK_SIZE
         self.start_request: Callable[[Any, Any], httputil.HTTPMessageDelegate] = application.start_request
         if isinstance(application, httpserver.HTTPServer):
             self._protocol = application.protocol or "http"
             self._trusted = frozenset(application.trusted_downstream or ())
             self._parameters = application.conn_params
+            self._chunk_size = self._parameters.chunk_size
             self.start_request = self._start_request
 
     def context(self, peer: tuple[str, int] | None) -> Context:
         """The context of a new connection."""
-        return Context(peer, self._protocol, self._trusted)
+        return Context(peer, self._protocol, self._trusted, self._chunk_size)
 
     def _start_request(self, server: Any, connection: Any) -> httputil.HTTPMessageDelegate:
         """Begin a request with the parameters of the application's own server."""
@@ -182,6 +193,7 @@ async def _deliver(
 ) -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()
+    size = connection.context.chunk_size
     try:
         if waiting is not None:
             await waiting
@@ -191,9 +203,10 @@ async def _deliver(
                 delegate.finish()
                 return
             if isinstance(chunk, bytes):
-                waiting = delegate.data_received(chunk) if chunk else None
-                if waiting is not None:
-                    await waiting
+                for at in range(0, len(chunk), size):
+                    waiting = delegate.data_received(chunk[at : at + size])
+                    if waiting is not None:
+                        await waiting
             elif connection.body_timeout is None:
                 await chunk
             else:

@@ -95,6 +95,7 @@ impl Tornado {
             let headers = self.headers(py, head)?;
             let waits = delegate.call_method1(intern!(py, "headers_received"), (start_line, headers))?;
             if waits.is_none() && head.body == BodyLength::Empty {
+                connection.get().state.delivered.set(true);
                 delegate.call_method0(intern!(py, "finish"))?;
             } else {
                 let deliver = intern!(py, "deliver");
@@ -214,7 +215,7 @@ impl Tornado {
         let Some(connection) = self.forget(py, id) else { return };
         let state = &connection.get().state;
         state.gone.set(true);
-        let callback = state.close_callback.borrow_mut().take();
+        let callback = state.close_callback.borrow_mut().take().filter(|_| state.delivered.get());
         state.wake(py);
         if let Some(callback) = callback
             && let Err(error) = callback.bind(py).call0()
@@ -243,6 +244,9 @@ struct State {
     over: Cell<bool>,
     /// The client has gone.
     gone: Cell<bool>,
+    /// The delegate has all of the request: until then it is the delegate that hears of the client's going, not the
+    /// close callback.
+    delivered: Cell<bool>,
     close_callback: RefCell<Option<Py<PyAny>>>,
     /// Seconds that the whole body may take, where the handler has said so.
     body_timeout: Cell<Option<f64>>,
@@ -372,6 +376,7 @@ impl Connection {
                 id,
                 over: Cell::new(false),
                 gone: Cell::new(false),
+                delivered: Cell::new(false),
                 close_callback: RefCell::default(),
                 body_timeout: Cell::new(None),
                 waiting: RefCell::default(),
@@ -519,7 +524,10 @@ impl Connection {
         state.host.settle(py);
         match read {
             BodyRead::Data { data, more } if more || !data.as_bytes().is_empty() => Ok(Some(data.into_any())),
-            BodyRead::Data { .. } | BodyRead::Finished => Ok(None),
+            BodyRead::Data { .. } | BodyRead::Finished => {
+                state.delivered.set(true);
+                Ok(None)
+            }
             BodyRead::Pending => state.wait(py).map(Some),
             BodyRead::Disconnected => {
                 Err(super::exchange::ClientDisconnected::new_err("the client has disconnected"))
