@@ -88,8 +88,8 @@ class Hosting:
 
     :param application: a ``tornado.web.Application``, another ``HTTPServerConnectionDelegate``, or an ``HTTPServer``
         that does not listen. Of its arguments ``xheaders``, ``trusted_downstream``, ``protocol``, ``max_body_size``,
-        ``body_timeout``, ``no_keep_alive``, ``chunk_size`` and ``decompress_request`` are followed; the others' place is
-        taken by options of ``headrace serve``.
+        ``body_timeout``, ``no_keep_alive``, ``chunk_size`` and ``decompress_request`` are followed; the others' place
+        is taken by options of ``headrace serve``.
     """
 
     def __init__(self, application: httputil.HTTPServerConnectionDelegate) -> None:
