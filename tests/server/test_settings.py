@@ -17,6 +17,7 @@ from headrace.server.settings import Setting, config_of, resolve
 OTHER = {
     "interface": "wsgi",
     "concurrency": "threads",
+    "access-log-format": "json",
     "bind": "127.0.0.1:9",
     "application": "other:app",
     "workers": "3",

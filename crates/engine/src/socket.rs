@@ -121,6 +121,16 @@ pub fn shut_down_write(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
 }
 
+/// Whether something can be written to a pipe, terminal or socket now; a pipe then takes `PIPE_BUF` bytes.
+///
+/// # Errors
+/// The system's.
+pub fn is_writable(fd: impl AsFd) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::OUT)];
+    Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
+}
+
 /// Accept one connection, non-blocking and closed on exec; `None` when there is none.
 ///
 /// # Errors

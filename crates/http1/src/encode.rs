@@ -73,6 +73,12 @@ impl ResponseEncoder {
         Ok(Self { status, content_length: None, close: false, date: false, server: false })
     }
 
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
     /// Add a field of the application's. Transfer-Encoding is dropped, and of Connection only "close" is
     /// heard: both are the server's to say. So is Content-Length where the status leaves no choice: RFC 9110
     /// section 8.6 forbids it in 1xx and 204, section 15.3.6 makes it zero in 205.

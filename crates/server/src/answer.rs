@@ -32,6 +32,9 @@ impl Server {
         connection.exchange.response = Response::Head(encoder);
         let slot = id.slot();
         let connection = &mut core.connections[slot];
+        if let Some(entry) = &mut connection.entry {
+            entry.status = encoder.status();
+        }
         connection.output.lend(&mut core.spare);
         connection.output.hold(head);
         Ok(())
@@ -126,6 +129,11 @@ impl Core {
             }
             left -= length;
         }
+        if let Some(entry) = &mut connection.entry
+            && framing != Framing::None
+        {
+            entry.bytes += length;
+        }
         exchange.response = if more { Response::Body { framing, left } } else { Response::Complete };
         Ok(framing)
     }
@@ -203,6 +211,7 @@ impl Core {
 
     /// The answer is complete: go on to the next request, or end the connection.
     fn end_exchange(&mut self, slot: usize) {
+        self.end_entry(slot);
         let draining = self.draining;
         let connection = &mut self.connections[slot];
         let exchange = &mut connection.exchange;

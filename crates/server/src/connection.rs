@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use headrace_engine::Interest;
 
+use crate::access::Entry;
 use crate::exchange::Exchange;
 use crate::output::Output;
 
@@ -73,6 +74,8 @@ pub(crate) struct Connection {
     pub(crate) seen: usize,
     pub(crate) output: Output,
     pub(crate) exchange: Exchange,
+    /// What the access log will say of the exchange.
+    pub(crate) entry: Option<Box<Entry>>,
     /// When the connection last came a step further in what its phase waits for.
     pub(crate) progress: Instant,
 }
@@ -101,6 +104,7 @@ impl Connection {
             seen: 0,
             output: Output::default(),
             exchange: Exchange::none(),
+            entry: None,
             progress: now,
         }
     }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use headrace_engine::socket::{self, Io};
 use headrace_engine::{DeadlineQueue, Interest, Poller, Token};
-use headrace_http1::{Reject, simple_response};
+use headrace_http1::{Field, Reject, simple_response};
 use slab::Slab;
 
+use crate::access::AccessLog;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionKey, Phase, Timer};
 use crate::date::DateLine;
@@ -74,6 +75,7 @@ pub(crate) struct Core {
     pub(crate) draining: bool,
     pub(crate) accepted: u64,
     pub(crate) requests: u64,
+    pub(crate) access: Option<AccessLog>,
 }
 
 impl Core {
@@ -104,6 +106,7 @@ impl Core {
             draining: false,
             accepted: 0,
             requests: 0,
+            access: None,
         }
     }
 
@@ -219,6 +222,7 @@ impl Core {
     /// Close at once. The application is told if it is in the middle of an exchange.
     pub(crate) fn close(&mut self, slot: usize) {
         self.note_disconnect(slot);
+        self.end_entry(slot);
         if let Some(mut connection) = self.connections.try_remove(slot) {
             let _ = self.poller.deregister(&connection.fd);
             if connection.exchange.wants_writable {
@@ -231,8 +235,27 @@ impl Core {
         }
     }
 
+    /// Note a request in the access log, if there is one.
+    pub(crate) fn begin_entry(&mut self, slot: usize, bytes: &[u8], fields: &[Field<'_>]) {
+        let now = self.now;
+        if let Some(log) = &mut self.access {
+            self.connections[slot].entry = Some(log.begin(bytes, fields, now));
+        }
+    }
+
+    /// Have the access log say what is known of a request that is over.
+    pub(crate) fn end_entry(&mut self, slot: usize) {
+        let Some(log) = &mut self.access else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        if let Some(entry) = connection.entry.take() {
+            self.date.refresh(self.now);
+            log.end(entry, connection.peer, self.date.line());
+        }
+    }
+
     /// Take a connection out, alive: its descriptor and what was read ahead.
     pub(crate) fn release(&mut self, slot: usize) -> Option<(OwnedFd, Vec<u8>)> {
+        self.end_entry(slot);
         let mut connection = self.connections.try_remove(slot)?;
         let _ = self.poller.deregister(&connection.fd);
         connection.output.reclaim(&mut self.spare);
@@ -362,6 +385,10 @@ impl Core {
         self.date.refresh(self.now);
         let date = self.date.line();
         connection.output.append_with(|out| simple_response(out, reject.status, reject.reason, date));
+        if let Some(entry) = &mut connection.entry {
+            (entry.status, entry.bytes) = (reject.status, reject.reason.len() as u64);
+        }
+        self.end_entry(slot);
         self.note_disconnect(slot);
         let connection = &mut self.connections[slot];
         connection.exchange = Exchange::none();
@@ -401,11 +428,18 @@ impl Core {
         if !self.todo.is_empty() {
             return Some(self.now);
         }
-        self.timers.iter().filter_map(DeadlineQueue::next).chain(self.rest_until).min()
+        let log = self.access.as_ref().and_then(AccessLog::due);
+        self.timers.iter().filter_map(DeadlineQueue::next).chain(self.rest_until).chain(log).min()
     }
 
     pub(crate) fn expire(&mut self) {
         self.wake_listeners();
+        let now = self.now;
+        if let Some(log) = &mut self.access
+            && log.due().is_some_and(|due| due <= now)
+        {
+            log.write(now);
+        }
         for timer in Timer::ALL {
             while let Some(key) = self.timers[timer as usize].pop_due(self.now) {
                 let span = self.timers[timer as usize].span();
@@ -426,7 +460,11 @@ impl Core {
 
     fn time_out(&mut self, slot: usize, timer: Timer) {
         match timer {
-            Timer::Head => self.refuse(slot, Reject::with(408, "request head took too long")),
+            Timer::Head => {
+                let input = std::mem::take(&mut self.connections[slot].input);
+                self.begin_entry(slot, &input, &[]);
+                self.refuse(slot, Reject::with(408, "request head took too long"));
+            }
             Timer::Body => self.refuse(slot, Reject::with(408, "request body took too long")),
             Timer::Idle | Timer::Write | Timer::Linger => self.close(slot),
         }

@@ -28,6 +28,10 @@ impl Server {
         {
             return None;
         }
+        if let Some(entry) = &mut connection.entry {
+            // What is handed over is a connection for another protocol.
+            entry.status = 101;
+        }
         core.release(id.slot())
     }
 

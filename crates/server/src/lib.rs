@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
 mod app;
 pub mod config;
@@ -23,6 +24,7 @@ mod output;
 mod server;
 mod upgrade;
 
+pub use access::AccessFormat;
 pub use app::{App, ConnectionInfo};
 pub use config::Config;
 pub use exchange::{BodyRead, ExchangeId, SendError, WriteState};

@@ -12,6 +12,7 @@ use headrace_http1::{
     BodyLength, FieldSlots, Reject, RequestHead, continue_response, head_may_be_complete, parse_request,
 };
 
+use crate::access::{AccessFormat, AccessLog};
 use crate::app::{App, ConnectionInfo};
 use crate::config::Config;
 use crate::connection::{ConnectionKey, Phase};
@@ -39,6 +40,8 @@ pub struct Statistics {
     pub requests: u64,
     /// Requests handed to the application and not answered in full.
     pub in_flight: usize,
+    /// Lines of the access log that its sink did not take.
+    pub unlogged: u64,
 }
 
 impl Server {
@@ -54,6 +57,26 @@ impl Server {
     /// The poller's.
     pub fn listen(&self, listener: OwnedFd) -> io::Result<usize> {
         self.core.borrow_mut().listen(listener)
+    }
+
+    /// Write a line for each request to `sink` from now on, in place of the sink before; None for no log.
+    ///
+    /// # Errors
+    /// The system's, when it cannot say what `sink` is.
+    pub fn log_to(&self, sink: Option<(OwnedFd, AccessFormat)>) -> io::Result<()> {
+        let next = sink.map(|(sink, format)| AccessLog::new(sink, format)).transpose()?;
+        self.write_log();
+        self.core.borrow_mut().access = next;
+        Ok(())
+    }
+
+    /// Write what the access log holds back.
+    pub fn write_log(&self) {
+        let mut core = self.core.borrow_mut();
+        let now = core.now;
+        if let Some(log) = &mut core.access {
+            log.write(now);
+        }
     }
 
     /// Stop accepting; close connections that are idle, and the others after the answer they are at.
@@ -92,6 +115,7 @@ impl Server {
             connections: core.connections.len(),
             accepted: core.accepted,
             requests: core.requests,
+            unlogged: core.access.as_ref().map_or(0, AccessLog::dropped),
             in_flight: core
                 .connections
                 .iter()
@@ -248,6 +272,7 @@ impl Server {
                 Err(reject) => {
                     let mut core = self.core.borrow_mut();
                     if core.connection(key).is_some() {
+                        core.begin_entry(key.slot, &bytes[at..], &[]);
                         core.refuse(key.slot, reject);
                     }
                     return;
@@ -297,6 +322,7 @@ impl Server {
         let allowance = if at_once { core.config.body } else { NO_LIMIT };
         let draining = core.draining;
         core.connection(key)?;
+        core.begin_entry(key.slot, bytes, head.fields);
         if matches!(head.body, BodyLength::Known(length) if length > allowance) {
             core.refuse(key.slot, Reject::with(413, "request body too large"));
             return None;
@@ -394,7 +420,8 @@ impl Server {
     /// Whether something was put off that [`Server::expire`] is to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.core.borrow().todo.is_empty()
+        let core = self.core.borrow();
+        !core.todo.is_empty() || core.access.as_ref().is_some_and(AccessLog::has_news)
     }
 
     /// Whether the exchange goes on: its client is there, and its answer not complete.

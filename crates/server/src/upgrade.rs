@@ -23,6 +23,9 @@ impl Server {
             return Err(SendError::AlreadyStarted);
         }
         connection.phase = Phase::Upgraded;
+        if let Some(entry) = &mut connection.entry {
+            entry.status = 101;
+        }
         let early = !connection.input.is_empty();
         let connection = &mut core.connections[id.slot()];
         connection.output.lend(&mut core.spare);
@@ -53,6 +56,9 @@ impl Server {
             connection.input = Vec::new();
         }
         connection.output.lend(&mut core.spare);
+        if let Some(entry) = &mut connection.entry {
+            entry.bytes += out.len() as u64;
+        }
         connection.output.append(&out);
         out.clear();
         core.spare.push(out);

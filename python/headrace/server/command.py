@@ -13,7 +13,7 @@ from pathlib import Path
 
 import headrace
 from headrace.cli import UsageError
-from headrace.server import binding, greenlets, loading
+from headrace.server import accesslog, binding, greenlets, loading
 from headrace.server.config import Config
 from headrace.server.lifespan import StartupFailed
 from headrace.server.options import OPTIONS
@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(settings)
     if config.concurrency == "gevent":
         greenlets.require()
+    accesslog.check(config)
     sockets: list[socket.socket] = []
     try:
         for bind in config.bind:

@@ -11,6 +11,9 @@ Interface = Literal["auto", "asgi", "wsgi", "tornado"]
 #: or in greenlets of gevent's.
 Concurrency = Literal["inline", "threads", "gevent"]
 
+#: Formats of the access log.
+AccessLogFormat = Literal["common", "combined", "json"]
+
 #: Threads of a worker where none are asked for.
 DEFAULT_THREADS = 8
 #: Greenlets of a worker where none are asked for: gunicorn's ``worker_connections``.
@@ -72,6 +75,10 @@ class Config:
     grace: float = 30.0
     #: The Server header of answers that have none; None for no header.
     server_header: str | None = "headrace"
+    #: File of the access log; "-" for standard output, empty for none.
+    access_log: str = ""
+    #: What its lines look like.
+    access_log_format: AccessLogFormat = "combined"
     limits: Limits = dataclasses.field(default_factory=Limits)
 
     def pool_size(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace._native import HttpServer
 from headrace.cli import UsageError
-from headrace.server import templates
+from headrace.server import accesslog, templates
 from headrace.server.config import Config
 
 logger = logging.getLogger("headrace.error")
@@ -111,12 +111,17 @@ class Server:
         self._native = HttpServer(
             application, "wsgi.greenlets", self._hub, self._nudge, config.native_options()
         )
+        accesslog.attach(self._native, config)
         for sock in sockets:
             template = templates.wsgi(sock, config.root_path, multithread=True, multiprocess=multiprocess)
             self._native.listen(sock.fileno(), template)
         fd = self._native.fileno()
         self._watcher: Any = self._loop.io(fd, 1)
         self._watcher.start(self._poll)
+
+    def reopen_logs(self) -> None:
+        """Open the access log's file anew: it was moved away."""
+        accesslog.reattach(self._native, self._config)
 
     def stop(self, give_up: Callable[[], bool]) -> None:
         """Let running requests end within the grace time, then break them off.
@@ -147,6 +152,7 @@ class Server:
         if self._timer is not None:
             self._timer.close()
         self._native.close()
+        accesslog.report(self._native)
         if running:
             logger.warning("%d requests did not end within the grace time; broken off", len(running))
 
@@ -229,6 +235,7 @@ def serve_until_stopped(
         watcher = gevent.get_hub().loop.io(lifeline, 1)
         watcher.start(stop.set)
     server = Server(application, sockets, config, multiprocess=multiprocess)
+    handlers.append(gevent.signal_handler(signal.SIGUSR1, server.reopen_logs))
     announce()
     stop.wait()
     if watcher is not None:

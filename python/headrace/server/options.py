@@ -168,6 +168,7 @@ LIMIT_HELP = {
 APPLICATION = "application"
 ADDRESSES = "addresses"
 PROCESSES = "processes"
+LOGGING = "logging"
 LIMITS = "limits"
 
 #: All options, in the order of ``--help``. The application is one, too, though its word stands alone.
@@ -226,6 +227,19 @@ OPTIONS: tuple[Option, ...] = (
         PROCESSES,
         positive(float),
         metavar="SECONDS",
+    ),
+    Option(
+        "access-log",
+        "file for a line about each request, '-' for standard output (default: no access log)",
+        LOGGING,
+        metavar="FILE",
+    ),
+    Option(
+        "access-log-format",
+        "common, combined or json",
+        LOGGING,
+        one_of("common", "combined", "json"),
+        metavar="NAME",
     ),
     *(
         Option(

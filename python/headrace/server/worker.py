@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from headrace._native import HttpServer
-from headrace.server import loading, templates
+from headrace.server import accesslog, loading, templates
 from headrace.server.config import Config
 from headrace.server.lifespan import Lifespan
 from headrace.server.threads import ThreadPool
@@ -79,6 +79,7 @@ class Server:
         if has_state and self._lifespan is not None:
             native.set_state(self._lifespan.state)
         self._native = native
+        accesslog.attach(native, self._config)
         for sock in self._sockets:
             template = (
                 templates.asgi(sock, self._config.root_path, has_state=has_state)
@@ -148,7 +149,13 @@ class Server:
         if self._watched is not None:
             asyncio.get_running_loop().remove_reader(self._watched)
         self._native.close()
+        accesslog.report(self._native)
         self._native = None
+
+    def reopen_logs(self) -> None:
+        """Open the access log's file anew: it was moved away."""
+        if self._native is not None:
+            accesslog.reattach(self._native, self._config)
 
     # On a loop that is not ours
 
@@ -175,7 +182,7 @@ class Server:
 async def serve_until_stopped(
     server: Server, announce: Callable[[], None], lifeline: int | None = None
 ) -> None:
-    """Run a server until SIGINT or SIGTERM; a second one ends the wait for running requests.
+    """Run a server until SIGINT or SIGTERM; a second one ends the wait for running requests. SIGUSR1 reopens logs.
 
     :param announce: called once connections are accepted.
     :param lifeline: a descriptor that becomes readable when the master has died: the server ends then, too.
@@ -192,6 +199,7 @@ async def serve_until_stopped(
     ending: dict[str, asyncio.Task[None]] = {}
     for number in signals:
         loop.add_signal_handler(number, stop_soon)
+    loop.add_signal_handler(signal.SIGUSR1, server.reopen_logs)
     if lifeline is not None:
         loop.add_reader(lifeline, stop.set)
     try:
@@ -205,5 +213,5 @@ async def serve_until_stopped(
             await ending["task"]
     finally:
         server.close()
-        for number in signals:
+        for number in (*signals, signal.SIGUSR1):
             loop.remove_signal_handler(number)

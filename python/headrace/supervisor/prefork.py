@@ -21,7 +21,15 @@ MAX_BACKOFF = 5.0
 KILL_MARGIN = 2.0
 
 #: Signals that the master acts on.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU)
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGCHLD,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGUSR1,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,8 @@ class Prefork:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            # Until the worker has logs to reopen, there is nothing to do; by default it would end the process.
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             status = self.work(worker)
         except SystemExit as error:
@@ -159,6 +169,9 @@ class Prefork:
             case signal.SIGTERM | signal.SIGINT | signal.SIGQUIT:
                 # The second one ends the wait for running requests: the workers take it so, too.
                 self._stop(0)
+            case signal.SIGUSR1:
+                for pid in self._children:
+                    os.kill(pid, signal.SIGUSR1)
             case signal.SIGTTIN:
                 self.workers += 1
             case signal.SIGTTOU if self.workers > 1:

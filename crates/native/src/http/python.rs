@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headrace_engine::{Events, Poller, Readiness, Token};
-use headrace_server::{Config, Server};
+use headrace_server::{AccessFormat, Config, Server};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -178,6 +178,20 @@ impl HttpServer {
         Ok(())
     }
 
+    /// Write a line for each request to a duplicate of `fd` from now on; None: to nowhere.
+    ///
+    /// :param format: "common", "combined" or "json".
+    fn log_to(&self, fd: Option<i32>, format: &str) -> PyResult<()> {
+        let format = match format {
+            "common" => AccessFormat::Common,
+            "combined" => AccessFormat::Combined,
+            "json" => AccessFormat::Json,
+            other => return Err(PyValueError::new_err(format!("unknown format {other:?}"))),
+        };
+        let sink = fd.map(|fd| crate::ffi::descriptor::borrowed(fd).try_clone_to_owned()).transpose()?;
+        Ok(self.state.host.server.log_to(sink.map(|sink| (sink, format)))?)
+    }
+
     /// Give each request a copy of the lifespan's state.
     fn set_state(&self, state: Option<Py<PyDict>>) {
         if let Application::Asgi(asgi) = &self.state.host.application {
@@ -218,6 +232,7 @@ impl HttpServer {
     /// Close everything and leave the loop. Nothing of the server may be used any more.
     fn close(&self, py: Python<'_>) {
         self.abort(py);
+        self.state.host.server.write_log();
         if let Place::Seat(seat) = &self.state.place
             && let Ok(core) = self.state.host.event_loop.bind(py).cast::<LoopCore>()
         {
@@ -277,7 +292,8 @@ impl HttpServer {
         }
     }
 
-    /// Counts: `connections` and `in_flight` now; `accepted` and `requests` since the start.
+    /// Counts: `connections` and `in_flight` now; `accepted`, `requests` and `unlogged` (lines of the
+    /// access log that nobody took) since the start.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = self.state.host.server.statistics();
         let counts = PyDict::new(py);
@@ -285,6 +301,7 @@ impl HttpServer {
         counts.set_item("in_flight", now.in_flight)?;
         counts.set_item("accepted", now.accepted)?;
         counts.set_item("requests", now.requests)?;
+        counts.set_item("unlogged", now.unlogged)?;
         Ok(counts)
     }
 }
