@@ -147,7 +147,7 @@ def test_refusals_and_clients_that_left(serve, tmp_path: Path) -> None:
             # Closed by a reset: there is nobody left to answer.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         time.sleep(0.2)
-        raw(port, b"HEAD /head HTTP/1.1\r\nHost: a\r\nUser-Agent: \xff"\r\n\r\n")
+        raw(port, b'HEAD /head HTTP/1.1\r\nHost: a\r\nUser-Agent: \xff"\r\n\r\n')
         found = [COMBINED.fullmatch(line) for line in lines(log, 5)]
         assert served.stop() == 0
     assert all(found)
