@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from headrace.bench import app
+from headrace.bench import app, registry
+from headrace.bench.process import Processes
+from headrace.bench.rounds import Bench, Entry, Settings
 from headrace.bench.summary import summarise
 from headrace.cli import UsageError
 
@@ -62,6 +64,30 @@ def test_servers_are_chosen_by_short_names():
     assert "granian-asgi" not in chosen and "gunicorn-sync" not in chosen
     with pytest.raises(UsageError, match="uwsgi"):
         app.against(["uwsgi"], own_scenario()[0])
+
+
+@pytest.mark.parametrize(
+    ("framework", "interface"),
+    [
+        ("flask", "wsgi"),
+        ("starlette", "asgi"),
+        ("fastapi", "asgi"),
+        ("django", "wsgi"),
+        ("django", "asgi"),
+        ("tornado", "tornado"),
+    ],
+)
+def test_every_framework_has_a_stand_in_that_answers(framework: str, interface: str):
+    pytest.importorskip(framework)
+    chosen = app.scenarios("kinds:x", {"interface": interface, "framework": framework}, "/", 8, Path())
+    assert [each.name for each in chosen] == [app.OWN, app.NOTHING, app.FRAMEWORK]
+    ours = registry.contenders()[f"headrace-{interface}"]
+    with Processes() as processes:
+        bench = Bench(processes, Settings(), {}, lambda line: None)
+        for stand_in in chosen[1:]:
+            # The check asks twice, and refuses an error's status.
+            running, endpoint = bench.launch(stand_in, stand_in.cases[0], Entry(ours.name, ours))
+            assert running is not None and running.alive and endpoint.port
 
 
 def contender(name: str, cpu: float, system: float) -> dict:

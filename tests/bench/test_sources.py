@@ -113,3 +113,16 @@ def test_what_ran_out_is_told_from_the_sweep():
         text, "Too Many Connection"
     )
     assert "motor-connect with 500 connections: no error" in line_after(text, "assign requested address")
+
+
+def test_a_ladder_is_shown_in_its_order_and_stacks_at_every_size():
+    rates = {name: 100.0 if "headrace" in name else 900.0 for name in sources.LADDER}
+    text = list(sources.lines([measured("broadcast-api", "ladder", rates)]))
+    shown = line_after(text, "thread-pool offload")
+    assert shown.index("01-naive") < shown.index("12-headrace") < shown.index("14-two-workers")
+    runs = [
+        measured("http-sizes", case, {"aiohttp-asyncio": 9.0, "go": 5.0, "nodejs": 7.0})
+        for case in ("1 KB", "100 KB")
+    ]
+    shown = line_after(text := list(sources.lines(runs)), "asyncio+aiohttp|uvloop+aiohttp")
+    assert "1 KB: go 5/s, nodejs 7/s, aiohttp-asyncio 9/s; 100 KB: go" in shown

@@ -31,12 +31,13 @@ NOTHING, FRAMEWORK = "stand-in: an application that does nothing", "stand-in: th
 #: The baseline for each interface: what most run today.
 BASELINES = {"asgi": "uvicorn", "wsgi": "gunicorn-gthread", "tornado": "tornado-asyncio"}
 #: An application that does nothing but answer, by interface.
-NOTHINGS = {"asgi": "hello:asgi", "wsgi": "hello:wsgi", "tornado": ""}
-#: The hello of a framework, its path and its answer.
+NOTHINGS = {"asgi": "hello:asgi", "wsgi": "hello:wsgi", "tornado": "app_tornado_nothing:app"}
+#: The hello of a framework, and its path. Django's has no middleware: what a project adds counts as the application's.
 HELLOS: dict[str, tuple[str, str]] = {
     "flask": ("app_flask:app", "/"),
     "starlette": ("app_starlette:app", "/json"),
     "fastapi": ("app_fastapi:app", "/hello"),
+    "django": ("app_django_hello:{interface}", "/"),
     "tornado": ("app_tornado:app", "/"),
 }
 
@@ -123,13 +124,12 @@ def scenarios(app: str, kind: Mapping[str, str], path: str, connections: int, fo
     url = "http://{bind}" + path
     case = Case(path, SameAnswer(path), url, connections, ("--any-length",), folder=folder)
     found = [Scenario(OWN, f"{app}, {path}", {interface: (app,)}, (case,), baseline)]
-    if NOTHINGS[interface]:
-        hello = Case("hello", checks.http_answer("/", b"hello world\n"), "http://{bind}/", connections)
-        found.append(
-            Scenario(NOTHING, NOTHINGS[interface], {interface: (NOTHINGS[interface],)}, (hello,), baseline)
-        )
+    hello = Case("hello", checks.http_answer("/", b"hello world\n"), "http://{bind}/", connections)
+    found.append(
+        Scenario(NOTHING, NOTHINGS[interface], {interface: (NOTHINGS[interface],)}, (hello,), baseline)
+    )
     if framework in HELLOS:
-        name, at = HELLOS[framework]
+        name, at = HELLOS[framework][0].format(interface=interface), HELLOS[framework][1]
         needs = (Package(framework),)
         case = Case(at, SameAnswer(at), "http://{bind}" + at, connections)
         found.append(Scenario(FRAMEWORK, name, {interface: (name,)}, (case,), baseline, needs=needs))

@@ -130,7 +130,7 @@ CASES = {"tcp-echo": ("1 KB", "10 KB", "100 KB"), "http-sizes": ("1 KB", "10 KB"
 #: the whole time that this takes.
 SWEPT = "db-read"
 SWEEP_CONTENDERS = ("asyncpg-connect", "asyncpg-pool", "motor-connect", "motor")
-SWEEP_SECONDS, SWEEP_SHARE = 0.5, 0.15
+SWEEP_SECONDS, SWEEP_SHARE = 1.0, 0.2
 
 #: What is wrong with a source's figures, by source and scenario; printed once above its rows.
 FAULTS = {
@@ -292,6 +292,9 @@ def _measured(
         or "vs" in row["variant"]
         or "share" in row["metric"]
     ):
+        if stands.scenario in CASES and len(stands.contenders) > 2:
+            # Rows that rank stacks speak of several sizes.
+            return f"{stands.scenario} " + "; ".join(_ranked(row, stands, measured))
         return f"{stands.scenario} {case}: {_compared(row, known)}"
     said = f"{where}: {_figure(row['metric'], known[0])}"
     if row["metric"] in ("rps", "qps", "time/complete/failed/rps"):
@@ -301,6 +304,17 @@ def _measured(
         rates = [f"{name} {each.rate:,.0f}" for name, each in others if each is not None]
         said += f" (beside it: {', '.join(rates)})" if rates else ""
     return said
+
+
+def _ranked(
+    row: Mapping[str, str], stands: Counterpart, measured: Mapping[tuple[str, str, str], Found]
+) -> Iterator[str]:
+    """The contenders of a row at each size that was measured."""
+    for case in CASES[stands.scenario]:
+        found = (measured.get((stands.scenario, case, name)) for name in stands.contenders)
+        known = [each for each in found if each is not None and each.rate > 0]
+        if known:
+            yield f"{case}: {_compared(row, known)}"
 
 
 def _failure(stands: Counterpart, swept: Mapping[str, Mapping[str, Any]]) -> str:
@@ -325,7 +339,8 @@ def _compared(row: Mapping[str, str], known: Sequence[Found]) -> str:
         cpu = [each.median_of(lambda load: load["server"]["cpu_ns_per_request"]) or 1.0 for each in known]
         by_cpu = f"{cpu[1] / cpu[0]:.2f} by CPU"
         return f"{known[0].rate / max(known[1].rate, 1e-9):.2f} times by requests a second, {by_cpu}"
-    ordered = sorted(known, key=lambda each: each.rate)
+    # A ladder is shown from its lowest rung up, stacks from the slowest.
+    ordered = known if row["metric"] == "list" else sorted(known, key=lambda each: each.rate)
     return ", ".join(f"{each.contender['name']} {each.rate:,.0f}/s" for each in ordered)
 
 
@@ -364,7 +379,8 @@ def _figure(metric: str, found: Found) -> str:
         "time/complete/failed/rps": f"{sum(errors.values())} errors, {rate:,.0f} req/s",
         "user_wait/server_time": f"{connections * across:.3f}/{across:.3f} ms",
         "conn_min/mean/p50/max": f"{found.latencies('min', 'mean', 'p50', 'max')} ms",
-        "event": f"{errors}",
+        "event": f"{sum(errors.values())} errors, slowest answer {found.ms('max')} ms; beyond that: "
+        "headrace bench sweep flask-redis",
     }
     return made[metric]
 

@@ -7,7 +7,7 @@ answers grow: its 793 and 543 failures may be that. Here lengths may differ, and
 import http.client
 
 from headrace.bench import checks
-from headrace.bench.model import Case, Endpoint, Package, Scenario, WrongAnswer
+from headrace.bench.model import Case, Endpoint, Package, Scenario, Sweep, WrongAnswer
 
 
 def numbers_rise(endpoint: Endpoint) -> None:
@@ -48,6 +48,8 @@ FLASK_REDIS = Scenario(
     baseline="gunicorn-gevent",
     workers=4,
     pinned=False,
+    # Beyond the queue of a listening socket (2048 in gunicorn) connections wait for longer than clients do.
+    sweeps=(Sweep("connections", (50, 500, 2000, 4000)),),
     services=("redis",),
     needs=(Package("flask"), Package("flask-redis")),
 )
