@@ -13,7 +13,7 @@ from asyncio import constants, futures, transports, trsock
 from asyncio.log import logger
 from typing import TYPE_CHECKING, Any
 
-from headrace import _native, streams
+from headrace import _native, streams, tls
 
 if TYPE_CHECKING:
     from headrace.loop import Loop
@@ -154,9 +154,10 @@ class SocketTransport(transports._FlowControlMixin, transports.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand the connection to another protocol."""
         loop = self._loop
-        native = loop is not None and loop.native_streams and not loop.get_debug()
-        reader = streams.adopt(protocol) if native else None
-        self._channel.set_protocol(protocol, isinstance(protocol, asyncio.BufferedProtocol), reader)
+        native = loop is not None and not loop.get_debug()
+        reader = streams.adopt(protocol) if native and loop.native_streams else None
+        session = tls.adopt(protocol) if native else None
+        self._channel.set_protocol(protocol, isinstance(protocol, asyncio.BufferedProtocol), reader, session)
 
     def get_protocol(self) -> Any:
         """The current protocol."""

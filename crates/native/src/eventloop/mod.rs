@@ -56,11 +56,13 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LoopCore>()?;
     module.add_class::<transport::Channel>()?;
     module.add_class::<datagram::Datagram>()?;
+    module.add_class::<transport::TlsSession>()?;
     schedule::install(&py.get_type::<LoopCore>())?;
     module.add_function(wrap_pyfunction!(_define_handles, module)?)?;
     module.add_function(wrap_pyfunction!(_handles_alive, module)?)?;
     module.add_function(wrap_pyfunction!(datagram::_define_datagram_transport, module)?)?;
     module.add_function(wrap_pyfunction!(streams::_define_reader, module)?)?;
     module.add_function(wrap_pyfunction!(writers::_define_writer, module)?)?;
+    module.add_function(wrap_pyfunction!(transport::_define_tls, module)?)?;
     module.add_function(wrap_pyfunction!(transport::_define_transport, module)?)
 }

@@ -70,5 +70,8 @@ fn transport_of<'py>(writer: Borrowed<'_, 'py, PyAny>) -> PyResult<Bound<'py, Py
 /// That the writer's reader is the one that the transport feeds was seen to when the writer was made native.
 fn flowing(writer: Borrowed<'_, '_, PyAny>) -> PyResult<bool> {
     let inner = transport_of(writer)?;
-    Ok(transport::channel_of(inner.as_borrowed()).is_ok_and(|channel| channel.get().is_flowing()))
+    match transport::channel_of(inner.as_borrowed()) {
+        Ok(channel) => Ok(channel.get().is_flowing()),
+        Err(_) => transport::tls_is_flowing(inner.as_borrowed()),
+    }
 }

@@ -20,6 +20,7 @@ pub(crate) mod operation;
 pub(crate) mod property;
 pub(crate) mod slot;
 pub(crate) mod unary;
+pub(crate) mod view;
 pub(crate) mod wait;
 
 pub(crate) use attached::while_running;

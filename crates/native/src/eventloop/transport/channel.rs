@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use super::super::core::LoopCore;
 use super::super::errors::os_error;
 use super::stream::Stream;
+use super::tls::TlsSession;
 use super::write::Outgoing;
 use crate::ffi::{Guarded, context};
 
@@ -31,6 +32,8 @@ pub(crate) struct State {
     pub(super) buffered: Cell<bool>,
     /// The protocol is a plain stream protocol: its reader is fed without it.
     pub(super) stream: RefCell<Option<Stream>>,
+    /// The protocol is `headrace.tls.SSLProtocol`: OpenSSL's half of the connection.
+    pub(super) tls: RefCell<Option<Py<TlsSession>>>,
     /// The context that the protocol's methods run in.
     pub(super) context: RefCell<Option<Py<PyAny>>>,
     /// `connection_made` has been called and reading may begin.
@@ -198,6 +201,7 @@ impl Channel {
                 protocol: RefCell::new(None),
                 buffered: Cell::new(false),
                 stream: RefCell::new(None),
+                tls: RefCell::new(None),
                 context: RefCell::new(None),
                 started: Cell::new(false),
                 paused: Cell::new(false),
@@ -219,17 +223,18 @@ impl Channel {
     }
 
     /// Use this protocol from now on. `buffered`: it is a `BufferedProtocol`; `reader`: the weak reference to
-    /// the reader of a plain stream protocol, which is then fed natively.
-    #[pyo3(signature = (protocol, buffered, reader = None))]
+    /// the reader of a plain stream protocol, which is then fed natively; `session`: it is our TLS protocol.
+    #[pyo3(signature = (protocol, buffered, reader = None, session = None))]
     fn set_protocol(
         &self,
         protocol: Option<Py<PyAny>>,
         buffered: bool,
         reader: Option<Bound<'_, PyAny>>,
+        session: Option<Py<TlsSession>>,
     ) -> PyResult<()> {
         let stream = reader.map_or(Ok(None), Stream::new)?;
         self.buffered.set(buffered);
-        let old = (self.protocol.replace(protocol), self.stream.replace(stream));
+        let old = (self.protocol.replace(protocol), self.stream.replace(stream), self.tls.replace(session));
         drop(old);
         Ok(())
     }
@@ -325,7 +330,9 @@ impl Channel {
         self.started.set(false);
         self.blocked.set(false);
         self.update_interest(transport)?;
-        let held = (self.protocol.take(), self.context.take(), self.outgoing.take(), self.stream.take());
+        let held = (self.protocol.take(), self.context.take(), self.outgoing.take());
+        drop(held);
+        let held = (self.stream.take(), self.tls.take());
         drop(held);
         Ok(())
     }

@@ -11,6 +11,7 @@ mod channel;
 mod methods;
 mod read;
 mod stream;
+mod tls;
 mod write;
 
 use std::sync::OnceLock;
@@ -21,6 +22,7 @@ use pyo3::types::PyType;
 
 pub(super) use self::channel::Channel;
 pub(super) use self::stream::Want;
+pub(super) use self::tls::{_define_tls, TlsSession, is_flowing as tls_is_flowing};
 pub(super) use self::write::{flush_transport, write};
 use super::core::LoopCore;
 use crate::ffi::slot::SlotOffset;

@@ -13,7 +13,7 @@ use super::super::core::{LoopCore, READ_BUFFER};
 use super::super::errors::os_error;
 use super::super::reader::ReaderState;
 use super::channel::Channel;
-use super::stream;
+use super::{stream, tls};
 use crate::ffi::bytes::{self, Lent};
 use crate::ffi::descriptor;
 
@@ -21,7 +21,7 @@ use crate::ffi::descriptor;
 const BULK: usize = 64 * 1024;
 
 /// What one read gave.
-enum Received<'py> {
+pub(super) enum Received<'py> {
     Nothing,
     End,
     Data(Bound<'py, PyBytes>),
@@ -39,6 +39,10 @@ pub(super) fn ready(core: &LoopCore, transport: &Bound<'_, PyAny>, channel: &Cha
     }
     let py = transport.py();
     channel.in_context(py, || {
+        let session = channel.tls.borrow().as_ref().map(|session| session.bind(py).clone());
+        if let Some(session) = session {
+            return tls::ready(core, transport, channel, session.get());
+        }
         if channel.buffered.get() {
             return ready_buffered(transport, channel);
         }
@@ -150,7 +154,7 @@ fn read_shared<'py>(py: Python<'py>, core: &LoopCore, fd: i32) -> Received<'py> 
 }
 
 /// Read once into an empty `buffer` of [`READ_BUFFER`] bytes.
-fn fill(buffer: &mut Vec<u8>, fd: i32) -> rustix::io::Result<usize> {
+pub(super) fn fill(buffer: &mut Vec<u8>, fd: i32) -> rustix::io::Result<usize> {
     buffer.clear();
     if buffer.capacity() < READ_BUFFER {
         buffer.reserve_exact(READ_BUFFER);
@@ -170,7 +174,7 @@ fn read_bulk<'py>(py: Python<'py>, channel: &Channel) -> PyResult<Received<'py>>
     })
 }
 
-fn failed<'py>(py: Python<'_>, error: Errno) -> Received<'py> {
+pub(super) fn failed<'py>(py: Python<'_>, error: Errno) -> Received<'py> {
     match error {
         Errno::AGAIN | Errno::INTR => Received::Nothing,
         error => Received::Failed(os_error(py, &error.into())),
@@ -214,7 +218,7 @@ fn ready_buffered(transport: &Bound<'_, PyAny>, channel: &Channel) -> PyResult<(
 }
 
 /// The peer will send no more: the protocol says whether the connection stays half open.
-fn ended(transport: &Bound<'_, PyAny>, channel: &Channel) -> PyResult<()> {
+pub(super) fn ended(transport: &Bound<'_, PyAny>, channel: &Channel) -> PyResult<()> {
     let py = transport.py();
     let Some(protocol) = channel.protocol(py) else { return Ok(()) };
     let keep_open =

@@ -49,6 +49,15 @@ impl Stream {
         let state = ReaderState::of(reader.as_borrowed())?.unbind();
         Ok(Some(Self { reader: reference.unbind(), state }))
     }
+
+    /// The reader, if it is alive, and its state.
+    pub(super) fn upgrade<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> Option<(Bound<'py, PyAny>, Bound<'py, ReaderState>)> {
+        let reader = self.reader.bind(py).cast::<PyWeakrefReference>().ok()?.upgrade()?;
+        Some((reader, self.state.bind(py).clone()))
+    }
 }
 
 /// Give `data` to the reader. Returns false when the reader is not as it should be, and the protocol must do it.
@@ -95,8 +104,5 @@ pub(super) fn reader_of<'py>(
     py: Python<'py>,
     channel: &Channel,
 ) -> Option<(Bound<'py, PyAny>, Bound<'py, ReaderState>)> {
-    let stream = channel.stream.borrow();
-    let stream = stream.as_ref()?;
-    let reader = stream.reader.bind(py).cast::<PyWeakrefReference>().ok()?.upgrade()?;
-    Some((reader, stream.state.bind(py).clone()))
+    channel.stream.borrow().as_ref()?.upgrade(py)
 }

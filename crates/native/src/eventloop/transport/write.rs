@@ -77,7 +77,7 @@ impl Outgoing {
 /// The bytes to send for `data`: itself when it is immutable, a copy of it otherwise.
 ///
 /// Fails with `TypeError` for what is no bytes, bytearray or memoryview.
-fn snapshot<'py>(data: Borrowed<'_, 'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(super) fn snapshot<'py>(data: Borrowed<'_, 'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = data.cast_exact::<PyBytes>() {
         return Ok(bytes.to_owned());
     }
