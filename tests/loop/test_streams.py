@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -249,6 +250,42 @@ def test_many_lines_at_once_leave_no_memory_behind(run: Any) -> None:
         writer.close()
         await writer.wait_closed()
         theirs.close()
+
+    run(main)
+
+
+def test_large_messages_on_many_connections_at_once(run: Any) -> None:
+    """Readers run between the events of one batch; one of them closes a connection whose event is yet to come."""
+
+    async def main() -> None:
+        pairs = [socket.socketpair() for _ in range(12)]
+        streams = [await asyncio.open_connection(sock=ours, limit=1 << 20) for ours, _ in pairs]
+        loop = asyncio.get_running_loop()
+        got: dict[int, int] = {}
+
+        async def read(index: int) -> None:
+            reader, _ = streams[index]
+            while data := await reader.read(1 << 20):
+                assert set(data) == {index}
+                got[index] = got.get(index, 0) + len(data)
+                if index == 0:
+                    streams[11][1].transport.abort()
+
+        tasks = [asyncio.ensure_future(read(index)) for index in range(12)]
+        await asyncio.sleep(0)
+        for _ in range(5):
+            for index, (_, theirs) in enumerate(pairs[:11]):
+                theirs.sendall(bytes([index]) * 100_000)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                pairs[11][1].sendall(b"\x0b" * 1000)
+            loop.call_soon(lambda: None)
+            await asyncio.sleep(0.01)
+        for _, theirs in pairs:
+            theirs.close()
+        await asyncio.gather(*tasks)
+        assert all(got[index] == 500_000 for index in range(11)) and got.get(11, 0) <= 1000
+        for _, writer in streams:
+            writer.close()
 
     run(main)
 

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(super) in_callback: Cell<bool>,
     /// The thread is in, or about to enter, a wait that only the waker ends early.
     pub(super) waiting: Cell<bool>,
+    /// Bytes that stream readers were fed since readers last ran.
+    pub(super) fed: Cell<usize>,
     /// Process that the poller was made in.
     pub(super) process: Cell<u32>,
     /// `{"loop": this loop}`, which every future is made with; made with the first one.
@@ -180,6 +182,7 @@ impl LoopCore {
                 stopping: Cell::new(false),
                 in_callback: Cell::new(false),
                 waiting: Cell::new(false),
+                fed: Cell::new(0),
                 process: Cell::new(std::process::id()),
                 future_keywords: RefCell::default(),
             }),

@@ -91,6 +91,7 @@ fn ready_stream(
             Ok(0) => Ok(Received::End),
             Ok(count) => {
                 channel.bulk.set(count >= BULK);
+                core.fed.set(core.fed.get() + count);
                 match stream::feed(reader, state, &buffer) {
                     Ok(true) => Ok(Received::Nothing),
                     Ok(false) => Ok(Received::Data(PyBytes::new(py, &buffer))),
@@ -116,6 +117,7 @@ fn ready_stream(
         Received::Nothing => Ok(()),
         Received::Data(data) => {
             channel.bulk.set(data.as_bytes().len() >= BULK);
+            core.fed.set(core.fed.get() + data.as_bytes().len());
             if stream::hand_over(state, &data)? {
                 return Ok(());
             }
