@@ -18,6 +18,7 @@ OTHER = {
     "interface": "wsgi",
     "concurrency": "threads",
     "access-log-format": "json",
+    "reload-dir": "/",
     "bind": "127.0.0.1:9",
     "application": "other:app",
     "workers": "3",

@@ -105,3 +105,44 @@ def test_an_application_that_cannot_be_loaded_is_not_tried_for_ever(headrace, tm
     assert ended.returncode == 2
     assert "there is no module 'nowhere' here" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_an_application_that_fails_at_its_import_is_not_tried_for_ever(headrace, tmp_path: Path) -> None:
+    import subprocess
+
+    tmp_path.joinpath("broken.py").write_text("1 / 0\n")
+    words = [*headrace, "serve", "broken:app", "--workers", "2", "--bind", "127.0.0.1:0"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    assert "ZeroDivisionError" in ended.stderr
+    assert "headrace: the workers do not start; giving up\n" in ended.stderr
+
+
+def test_a_worker_that_cannot_be_replaced_is_tried_ever_more_slowly(serve, folder: Path) -> None:
+    with serve("pids:app", folder, "--workers", "2") as served:
+        wait_for(lambda: len(children(served.process.pid)) == 2)
+        served.ask("GET", "/")
+        folder.joinpath("pids.py").write_text("1 / 0\n")
+        os.kill(min(children(served.process.pid)), signal.SIGKILL)
+        served.wait_for_log("starting another in 0.4 s")
+        assert len(children(served.process.pid)) <= 2
+        # The other one goes on, and the mended one comes back.
+        assert served.ask("GET", "/")[0] == 200
+        folder.joinpath("pids.py").write_text(APPLICATION + "\n")
+        wait_for(lambda: len(children(served.process.pid)) == 2)
+        assert served.stop() == 0
+
+
+def test_a_worker_that_does_not_end_is_killed(serve, folder: Path) -> None:
+    folder.joinpath("stuck.py").write_text(
+        "import time\ndef app(environ, start_response):\n    time.sleep(60)\n"
+    )
+    with serve("stuck:app", folder, "--workers", "2", "--grace", "0.5") as served:
+        wait_for(lambda: len(children(served.process.pid)) == 2)
+        workers = children(served.process.pid)
+        served.connection.request("GET", "/")
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert served.stop(signal.SIGTERM) == 0
+        assert time.monotonic() - began < 8
+        assert all(gone(pid) for pid in workers)

@@ -19,7 +19,7 @@ from headrace.server.lifespan import StartupFailed
 from headrace.server.options import OPTIONS
 from headrace.server.settings import config_of, report, resolve
 from headrace.server.worker import Server, serve_until_stopped
-from headrace.supervisor import Prefork, Worker
+from headrace.supervisor import Prefork, Reloading, Worker
 
 #: Exit status when the application says that it cannot start; uvicorn's.
 EXIT_STARTUP_FAILED = 3
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 "--" + option.name, action=argparse.BooleanOptionalAction, default=None, help=option.help
             )
             continue
-        default = option.default[0] if isinstance(option.default, tuple) else option.default
+        default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
         if isinstance(default, float):
             default = f"{default:g}"
         group.add_argument(
@@ -91,9 +91,14 @@ def run(args: argparse.Namespace) -> int:
             return 0
         places = ", ".join(binding.url(sock) for sock in sockets)
         serving = f"serving {config.application} on {places}"
-        if config.workers == 1:
+        if config.workers == 1 and not config.reload:
             return work(config, sockets, lambda: say(f"{serving} (Ctrl-C stops it)"))
-        say(f"{serving} with {config.workers} workers (Ctrl-C stops it)")
+        if config.reload:
+            # Bytecode knows its source's time by the second: an edit right after another could be overlooked.
+            sys.dont_write_bytecode = True
+            say(f"{serving} and anew after each change (Ctrl-C stops it)")
+        else:
+            say(f"{serving} with {config.workers} workers (Ctrl-C stops it)")
 
         def work_forked(worker: Worker) -> int:
             try:
@@ -102,6 +107,15 @@ def run(args: argparse.Namespace) -> int:
                 say(str(error))
                 return 2
 
+        if config.reload:
+            return Reloading(
+                work_forked,
+                config.workers,
+                config.grace,
+                say,
+                folders=config.reload_dir,
+                patterns=config.reload_include,
+            ).run()
         return Prefork(work_forked, config.workers, config.grace, say).run()
     finally:
         binding.close_all(sockets)

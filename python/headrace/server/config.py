@@ -75,6 +75,12 @@ class Config:
     grace: float = 30.0
     #: The Server header of answers that have none; None for no header.
     server_header: str | None = "headrace"
+    #: Start the workers anew when a file changes.
+    reload: bool = False
+    #: Folders whose files are watched for that.
+    reload_dir: tuple[str, ...] = (".",)
+    #: Names of further files than Python's, as in "*.html".
+    reload_include: tuple[str, ...] = ()
     #: File of the access log; "-" for standard output, empty for none.
     access_log: str = ""
     #: What its lines look like.

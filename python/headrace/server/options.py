@@ -126,6 +126,13 @@ def address(text: str) -> str:
     return text
 
 
+def folder(text: str) -> str:
+    """A folder that is there."""
+    if not os.path.isdir(text):
+        raise ValueError("must be a folder that is there")
+    return text
+
+
 def workers(text: str) -> int:
     """A number of workers; "auto" is one for each CPU that this process may use, cgroup quota included."""
     if text == "auto":
@@ -168,6 +175,7 @@ LIMIT_HELP = {
 APPLICATION = "application"
 ADDRESSES = "addresses"
 PROCESSES = "processes"
+DEVELOPMENT = "development"
 LOGGING = "logging"
 LIMITS = "limits"
 
@@ -227,6 +235,24 @@ OPTIONS: tuple[Option, ...] = (
         PROCESSES,
         positive(float),
         metavar="SECONDS",
+    ),
+    Option(
+        "reload", "start anew when a Python file below the current folder changes", DEVELOPMENT, flag=True
+    ),
+    Option(
+        "reload-dir",
+        "watch this folder instead; may be given several times",
+        DEVELOPMENT,
+        folder,
+        metavar="FOLDER",
+        many=True,
+    ),
+    Option(
+        "reload-include",
+        "watch files of such names, too, as in '*.html'; may be given several times",
+        DEVELOPMENT,
+        metavar="PATTERN",
+        many=True,
     ),
     Option(
         "access-log",

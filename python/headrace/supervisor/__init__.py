@@ -5,5 +5,6 @@ forks from must be safe to fork.
 """
 
 from headrace.supervisor.prefork import Prefork, Worker
+from headrace.supervisor.reload import Reloading
 
-__all__ = ["Prefork", "Worker"]
+__all__ = ["Prefork", "Reloading", "Worker"]

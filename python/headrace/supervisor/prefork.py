@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -47,10 +48,14 @@ class Worker:
 
 
 @dataclass(slots=True)
-class _Child:
+class Child:
+    """A worker, as its master sees it."""
+
     ready_fd: int
     started: float
     ready: bool = False
+    #: It may still say that it is ready; the pipe's end without a word says that it will not.
+    mute: bool = False
 
 
 @dataclass(slots=True)
@@ -67,8 +72,9 @@ class Prefork:
     workers: int
     grace: float
     say: Callable[[str], None]
-    _children: dict[int, _Child] = field(default_factory=dict)
-    _retired: set[int] = field(default_factory=set)
+    _children: dict[int, Child] = field(default_factory=dict)
+    #: Workers that were told to end, and when they are killed.
+    _retired: dict[int, float] = field(default_factory=dict)
     _backoff: float = 0.0
     _not_before: float = 0.0
     _deadline: float | None = None
@@ -90,8 +96,7 @@ class Prefork:
             while self._deadline is None or self._children:
                 self._start_missing(lifeline_read, lifeline_write, (wake_read, wake_write))
                 self._wait(wake_read)
-                self._reap()
-                self._kill_late()
+                self._turn()
         finally:
             signal.set_wakeup_fd(before_fd)
             for number, handler in before.items():
@@ -99,6 +104,11 @@ class Prefork:
             for fd in (wake_read, wake_write, lifeline_read, lifeline_write):
                 os.close(fd)
         return self._status
+
+    def _turn(self) -> None:
+        """What is to be done after each wait."""
+        self._reap()
+        self._kill_late()
 
     def _start_missing(self, lifeline_read: int, lifeline_write: int, wake: tuple[int, int]) -> None:
         while (
@@ -111,7 +121,15 @@ class Prefork:
             sys.stderr.flush()
             # A signal between the fork and the worker's own handlers would be taken by the master's, and lost.
             signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                os.close(ready_read)
+                os.close(ready_write)
+                self._pause()
+                self.say(f"cannot start a worker ({error.strerror}); trying again in {self._backoff:g} s")
+                return
             if pid == 0:
                 for fd in (ready_read, lifeline_write, *wake, *(c.ready_fd for c in self._children.values())):
                     os.close(fd)
@@ -119,7 +137,7 @@ class Prefork:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             os.close(ready_write)
             os.set_blocking(ready_read, False)
-            self._children[pid] = _Child(ready_read, time.monotonic())
+            self._children[pid] = Child(ready_read, time.monotonic())
 
     def _become_worker(self, worker: Worker) -> None:
         """Run the work in the forked process, and end it without the master's own clean-up."""
@@ -146,12 +164,16 @@ class Prefork:
 
     def _wait(self, wake_read: int) -> None:
         """Sleep until a signal, a worker that is ready, or the next thing that is due."""
-        fds = [wake_read, *(child.ready_fd for child in self._children.values() if not child.ready)]
+        waiting = [child for child in self._children.values() if not child.ready and not child.mute]
+        fds = [wake_read, *(child.ready_fd for child in waiting)]
         readable, _, _ = select.select(fds, [], [], self._timeout())
-        for child in self._children.values():
-            if child.ready_fd in readable and os.read(child.ready_fd, 1):
-                child.ready = self._served = True
-                self._backoff = 0.0
+        for child in waiting:
+            if child.ready_fd in readable:
+                child.ready = bool(os.read(child.ready_fd, 1))
+                child.mute = not child.ready
+                if child.ready:
+                    self._served = True
+                    self._backoff = 0.0
         if wake_read in readable:
             for number in os.read(wake_read, 64):
                 self._signalled(signal.Signals(number))
@@ -160,9 +182,10 @@ class Prefork:
         now = time.monotonic()
         if self._deadline is not None:
             return max(0.0, self._deadline - now)
-        if len(self._children) - len(self._retired) < self.workers:
-            return max(0.0, self._not_before - now)
-        return None
+        due = list(self._retired.values())
+        if len(self._children) - len(self._retired) < self.workers and self._not_before < math.inf:
+            due.append(self._not_before)
+        return max(0.0, min(due) - now) if due else None
 
     def _signalled(self, number: signal.Signals) -> None:
         match number:
@@ -176,12 +199,16 @@ class Prefork:
                 self.workers += 1
             case signal.SIGTTOU if self.workers > 1:
                 self.workers -= 1
-                youngest = max(set(self._children) - self._retired, default=None)
+                youngest = max(set(self._children) - set(self._retired), default=None)
                 if youngest is not None:
-                    self._retired.add(youngest)
-                    os.kill(youngest, signal.SIGTERM)
+                    self._retire(youngest)
             case _:
                 pass
+
+    def _retire(self, pid: int) -> None:
+        """Have a worker end; it answers what it runs."""
+        self._retired[pid] = time.monotonic() + self.grace + KILL_MARGIN
+        os.kill(pid, signal.SIGTERM)
 
     def _stop(self, status: int) -> None:
         if self._deadline is None:
@@ -204,24 +231,35 @@ class Prefork:
                 continue
             os.close(child.ready_fd)
             if pid in self._retired:
-                self._retired.discard(pid)
+                del self._retired[pid]
             elif self._deadline is None:
                 self._died(pid, child, os.waitstatus_to_exitcode(encoded))
 
-    def _died(self, pid: int, child: _Child, code: int) -> None:
-        if not child.ready and code in (2, 3) and not self._served:
+    def _died(self, pid: int, child: Child, code: int) -> None:
+        if not child.ready and code > 0 and not self._served:
             # It cannot be started as it is, and has said why.
+            self.say("the workers do not start; giving up")
             self._stop(code)
             return
         how = f"signal {-code}" if code < 0 else f"status {code}"
-        self.say(f"worker {pid} died ({how}); starting another")
-        lived = time.monotonic() - child.started
-        if lived < YOUNG or not child.ready:
-            self._backoff = min(max(self._backoff * 2, BACKOFF), MAX_BACKOFF)
-            self._not_before = time.monotonic() + self._backoff
+        pause = ""
+        if not child.ready or time.monotonic() - child.started < YOUNG:
+            self._pause()
+            pause = f" in {self._backoff:g} s"
+        self.say(f"worker {pid} died ({how}); starting another{pause}")
+
+    def _pause(self) -> None:
+        """Start no worker for a while, each time for longer."""
+        self._backoff = min(max(self._backoff * 2, BACKOFF), MAX_BACKOFF)
+        self._not_before = time.monotonic() + self._backoff
 
     def _kill_late(self) -> None:
-        if self._deadline is not None and time.monotonic() >= self._deadline:
+        now = time.monotonic()
+        for pid, deadline in self._retired.items():
+            if now >= deadline:
+                os.kill(pid, signal.SIGKILL)
+                self._retired[pid] = now + KILL_MARGIN
+        if self._deadline is not None and now >= self._deadline:
             for pid in self._children:
                 os.kill(pid, signal.SIGKILL)
-            self._deadline = time.monotonic() + KILL_MARGIN
+            self._deadline = now + KILL_MARGIN
