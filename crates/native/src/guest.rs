@@ -9,7 +9,7 @@ use std::time::Instant;
 use headrace_engine::{Poller, Readiness, Token};
 use pyo3::prelude::*;
 
-use crate::parker::Parker;
+use crate::parker::Handover;
 
 /// Bits of a token that belong to the guest; the byte above them tells whose token it is (0: the loop's own).
 pub(crate) const GUEST_TOKEN_BITS: u32 = 56;
@@ -25,8 +25,8 @@ pub(crate) trait Guest {
     /// The deadline has passed. May run Python code; must not raise.
     fn expire(&self, py: Python<'_>, now: Instant);
 
-    /// A thread that is to be woken as soon as the interpreter lock is free; asked before each wait.
-    fn summon(&self) -> Option<Arc<Parker>>;
+    /// Whether another thread is to have the interpreter lock; asked before each wait.
+    fn hand_over(&self) -> Option<Handover>;
 }
 
 /// A guest's place on a loop: what it needs to register descriptors.

@@ -18,7 +18,7 @@ use super::futures;
 use super::transport;
 use crate::ffi::{handle, wait, while_running};
 use crate::guest::GUEST_TOKEN_BITS;
-use crate::parker::Parker;
+use crate::parker::Handover;
 
 /// While callbacks are ready, the poller is asked no later than after this time …
 const POLL_AFTER: f64 = 50e-6;
@@ -109,10 +109,10 @@ impl LoopCore {
         }
         let poller = Arc::clone(&self.poller.borrow());
         let timeout = if busy { Some(Duration::ZERO) } else { self.wait_limit() };
-        let next = self.summon();
+        let handover = self.hand_over();
         let outcome = if timeout == Some(Duration::ZERO) {
-            if let Some(next) = next {
-                next.wake();
+            if let Some(handover) = handover {
+                handover.next.wake();
             }
             poller.wait(events, timeout)
         } else {
@@ -120,7 +120,7 @@ impl LoopCore {
             py.check_signals()?;
             self.waiting.set(true);
             self.in_callback.set(false);
-            let outcome = wait::detached(py, &poller, events, timeout, next.as_deref());
+            let outcome = wait::detached(py, &poller, events, timeout, handover.as_ref());
             self.in_callback.set(true);
             self.waiting.set(false);
             last.at = f64::NEG_INFINITY;
@@ -150,15 +150,15 @@ impl LoopCore {
         timer.into_iter().chain(guest).min()
     }
 
-    /// The thread that a guest wants to have woken.
-    fn summon(&self) -> Option<Arc<Parker>> {
-        let mut next: Option<Arc<Parker>> = None;
-        for parker in self.guests.borrow().iter().flatten().filter_map(|guest| guest.summon()) {
-            if let Some(another) = next.replace(parker) {
-                another.wake();
+    /// The thread to which a guest wants to hand the interpreter lock over.
+    fn hand_over(&self) -> Option<Handover> {
+        let mut chosen: Option<Handover> = None;
+        for handover in self.guests.borrow().iter().flatten().filter_map(|guest| guest.hand_over()) {
+            if let Some(another) = chosen.replace(handover) {
+                another.next.wake();
             }
         }
-        next
+        chosen
     }
 
     /// Hand one event out.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use headrace_engine::{Events, Poller};
 use pyo3::prelude::*;
 
-use crate::parker::Parker;
+use crate::parker::Handover;
 
 /// The events' buffer on its way through a section without the lock.
 struct Borrowed<'a>(&'a mut Events);
@@ -16,20 +16,19 @@ struct Borrowed<'a>(&'a mut Events);
 // kernel's `epoll_data` union, which holds tokens here.
 unsafe impl Send for Borrowed<'_> {}
 
-/// [`Poller::wait`] while other threads may run Python code: `next`, for one, which is woken only now, as it
-/// would have to wait for the lock before.
+/// [`Poller::wait`] while other threads may run Python code, first of all the one that `handover` names.
 pub(crate) fn detached(
     py: Python<'_>,
     poller: &Poller,
     events: &mut Events,
     timeout: Option<Duration>,
-    next: Option<&Parker>,
+    handover: Option<&Handover>,
 ) -> io::Result<()> {
     let events = Borrowed(events);
     py.detach(move || {
         let Borrowed(events) = { events };
-        if let Some(next) = next {
-            next.wake();
+        if let Some(handover) = handover {
+            handover.run();
         }
         poller.wait(events, timeout)
     })

@@ -114,6 +114,9 @@ impl Host {
         match &self.wakeup {
             Wakeup::Asked => {}
             Wakeup::Loop => {
+                if let Some(pool) = self.pool() {
+                    pool.rouse();
+                }
                 if let Ok(core) = self.event_loop.bind(py).cast::<LoopCore>() {
                     core.get().interrupt();
                 }

@@ -19,7 +19,7 @@ use super::wsgi::{Pool, Wsgi};
 use crate::eventloop::LoopCore;
 use crate::ffi::Guarded;
 use crate::guest::{Guest, Seat};
-use crate::parker::Parker;
+use crate::parker::Handover;
 
 /// Events taken at one wait.
 const BATCH: usize = 256;
@@ -75,8 +75,8 @@ impl Guest for HttpGuest {
         }
     }
 
-    fn summon(&self) -> Option<Arc<Parker>> {
-        self.host.get()?.pool()?.summon()
+    fn hand_over(&self) -> Option<Handover> {
+        self.host.get()?.pool()?.hand_over()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The environ of a request (PEP 3333, "environ Variables"; RFC 3875 section 4.1).
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 
 use headrace_server::ConnectionInfo;
 use headrace_server::http1::{RequestHead, Version};
@@ -16,8 +17,15 @@ pub(super) struct Environs {
     names: Names<PyString>,
     /// An environ for each listener, complete but for what differs from request to request.
     templates: RefCell<Vec<Py<PyDict>>>,
-    /// `REMOTE_ADDR` of each connection, by slot.
-    clients: RefCell<Vec<(u32, Py<PyString>)>>,
+    /// The client of each connection, by slot.
+    clients: RefCell<Vec<Client>>,
+}
+
+/// `REMOTE_ADDR` and `REMOTE_PORT` of a connection.
+struct Client {
+    serial: u32,
+    address: Py<PyString>,
+    port: Py<PyString>,
 }
 
 impl Environs {
@@ -60,8 +68,9 @@ impl Environs {
             }
         }
         if let Some(peer) = from.peer {
-            environ.set_item(intern!(py, "REMOTE_ADDR"), self.client(py, from, &peer.ip()))?;
-            environ.set_item(intern!(py, "REMOTE_PORT"), peer.port().to_string())?;
+            let (address, port) = self.client(py, from, peer);
+            environ.set_item(intern!(py, "REMOTE_ADDR"), address)?;
+            environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
         }
         Ok(environ)
     }
@@ -70,20 +79,22 @@ impl Environs {
         &self,
         py: Python<'py>,
         from: &ConnectionInfo,
-        ip: &std::net::IpAddr,
-    ) -> Bound<'py, PyString> {
+        peer: SocketAddr,
+    ) -> (Bound<'py, PyString>, Bound<'py, PyString>) {
         let mut clients = self.clients.borrow_mut();
-        if let Some((serial, client)) = clients.get(from.slot)
-            && *serial == from.serial
-        {
-            return client.bind(py).clone();
+        if clients.get(from.slot).is_none_or(|client| client.serial != from.serial) {
+            let nobody = || intern!(py, "").clone().unbind();
+            while clients.len() <= from.slot {
+                clients.push(Client { serial: 0, address: nobody(), port: nobody() });
+            }
+            clients[from.slot] = Client {
+                serial: from.serial,
+                address: PyString::new(py, &peer.ip().to_string()).unbind(),
+                port: PyString::new(py, &peer.port().to_string()).unbind(),
+            };
         }
-        let client = PyString::new(py, &ip.to_string());
-        while clients.len() <= from.slot {
-            clients.push((0, intern!(py, "").clone().unbind()));
-        }
-        clients[from.slot] = (from.serial, client.clone().unbind());
-        client
+        let client = &clients[from.slot];
+        (client.address.bind(py).clone(), client.port.bind(py).clone())
     }
 }
 

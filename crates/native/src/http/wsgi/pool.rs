@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::http::host::Host;
-use crate::parker::Parker;
+use crate::parker::{Handover, Parker};
 
 /// For so many requests after one that has blocked, another thread stands by. One that does so in vain costs two
 /// switches of threads for each batch.
@@ -29,6 +29,9 @@ const STAND_BY_FOR: u32 = 1000;
 
 /// While requests wait and no thread stands by, the I/O thread looks again after this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Requests for which it is worth that the I/O thread sleeps until they are done.
+const BATCH: usize = 4;
 
 /// A request that waits for a thread or greenlet.
 pub(super) struct Job {
@@ -65,6 +68,9 @@ pub(crate) struct Pool {
     turns: Cell<u64>,
     /// See [`STAND_BY_FOR`].
     stand_by: Cell<u32>,
+    /// The I/O thread's sleep while the pool is at work, and whether it may be in it.
+    io: RefCell<Option<Arc<Parker>>>,
+    io_sleeps: Cell<bool>,
     /// Who waits for a client to send, or to take, something.
     waiters: RefCell<HashMap<ExchangeId, Vec<Waiter>>>,
 }
@@ -79,6 +85,8 @@ impl Pool {
             stopping: Cell::new(false),
             turns: Cell::new(0),
             stand_by: Cell::new(0),
+            io: RefCell::default(),
+            io_sleeps: Cell::new(false),
             waiters: RefCell::default(),
         }
     }
@@ -97,10 +105,36 @@ impl Pool {
         self.queue.borrow().len()
     }
 
-    /// For the I/O thread, before it waits: a thread that should be woken now.
+    /// For a thread of I/O before it waits: a thread that should be woken now.
     pub(crate) fn summon(&self) -> Option<Arc<Parker>> {
         self.turns.set(self.turns.get() + 1);
         self.next_thread()
+    }
+
+    /// As [`Pool::summon`], for the one I/O thread that also asks [`Pool::look_again`]. Where the application has
+    /// not blocked lately, it sleeps while the queue is worked off: what comes meanwhile is taken in one go after
+    /// it, without a switch of threads for the first of it, and another for want of the lock.
+    pub(crate) fn hand_over(&self) -> Option<Handover> {
+        self.io_sleeps.set(false);
+        let next = self.summon()?;
+        let until = (self.stand_by.get() == 0 && self.waiting() >= BATCH).then(|| {
+            let own = Arc::clone(self.io.borrow_mut().get_or_insert_with(|| Arc::new(Parker::new())));
+            own.forget();
+            self.io_sleeps.set(true);
+            (own, LOOK_AGAIN)
+        });
+        Some(Handover { next, until })
+    }
+
+    /// End the I/O thread's sleep, if it is in one.
+    pub(crate) fn rouse(&self) {
+        if let Some(io) = self.sleeping_io() {
+            io.wake();
+        }
+    }
+
+    fn sleeping_io(&self) -> Option<Arc<Parker>> {
+        if self.io_sleeps.replace(false) { self.io.borrow().clone() } else { None }
     }
 
     /// When the I/O thread must summon again, should nothing else happen.
@@ -139,7 +173,13 @@ impl Pool {
     pub(super) fn sleep(&self, py: Python<'_>, parker: &Arc<Parker>) -> bool {
         if !self.stopping.get() {
             self.idle.borrow_mut().push(Arc::clone(parker));
-            py.detach(|| parker.sleep());
+            let io = self.sleeping_io();
+            py.detach(|| {
+                if let Some(io) = io {
+                    io.wake();
+                }
+                parker.sleep();
+            });
             self.coming.set(false);
             self.turns.set(self.turns.get() + 1);
         }
