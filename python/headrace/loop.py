@@ -101,6 +101,7 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
 
     if TYPE_CHECKING:  # inherited, private, and so not in typeshed
         _transports: Any
+        _check_closed: Any
         _check_thread: Any
         _check_callback: Any
         _ensure_fd_no_transport: Any
@@ -121,7 +122,28 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         if not closed:
             self._release()
 
-    # -- scheduling: called by the native half, in debug mode and on errors --------------------------------
+    # -- scheduling ----------------------------------------------------------------------------------------
+
+    if sys.version_info >= (3, 14):
+
+        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+            """Schedule a callback from any thread; ``cancel()`` waits while the callback runs.
+
+            :param callback: called with ``args`` in the loop's thread.
+            :param context: the context to run it in; by default a copy of the current one.
+            """
+            self._check_closed()
+            if self.get_debug():
+                self._check_callback(callback, "call_soon_threadsafe")
+            make: Any = events._ThreadSafeHandle
+            handle: asyncio.Handle = make(callback, args, self, context)
+            if handle._source_traceback:  # type: ignore[attr-defined]
+                del handle._source_traceback[-1]  # type: ignore[attr-defined]
+            self._add_callback(handle)
+            self._write_to_self()
+            return handle
+
+    # -- called by the native half, in debug mode and on errors ---------------------------------------------
 
     def _check_scheduling(self, callback: Any, method: str, check_thread: bool) -> None:
         if check_thread:
