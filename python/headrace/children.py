@@ -15,6 +15,8 @@ from asyncio.log import logger
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace import _native
+
 if TYPE_CHECKING:
     from headrace.loop import Loop
 
@@ -58,11 +60,11 @@ class Children:
         :param pid: the process, a child that nobody else waits for.
         """
         try:
-            pidfd = os.pidfd_open(pid)
+            pidfd = _native._pidfd_open(pid)
         except ProcessLookupError:
             # It has ended and is gone: SIGCHLD is ignored, or somebody has waited for any child.
             self._loop.call_soon(self._ended, pid, callback, args)
-        except (AttributeError, OSError):  # no pidfds here, or no descriptor left
+        except OSError:  # no pidfds here, or no descriptor left
             if self._threads is None:
                 self._threads = _Threads()
             self._threads.add_child_handler(pid, callback, *args)

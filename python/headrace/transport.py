@@ -26,7 +26,8 @@ class SocketTransport(transports._FlowControlMixin, transports.Transport):
     ``transport.immediate = True`` sends each write at once, for code that blocks before it returns to the loop.
     """
 
-    __slots__ = ("__weakref__", "_channel", "_server", "_sock", "_sock_fd")
+    # Attributes of a program's own, or of its tests in the place of methods, can be set as on asyncio's.
+    __slots__ = ("__dict__", "__weakref__", "_channel", "_server", "_sock", "_sock_fd")
 
     _start_tls_compatible = True
     _sendfile_compatible = constants._SendfileMode.TRY_NATIVE

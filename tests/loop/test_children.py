@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from headrace import new_event_loop
+from headrace import _native, new_event_loop
 
 Run = Callable[[Callable[[], Awaitable[Any]]], Any]
 
@@ -226,7 +226,7 @@ def test_without_a_pidfd_a_thread_waits(number: int, monkeypatch: pytest.MonkeyP
         assert any("waitpid" in thread.name for thread in threading.enumerate())
         assert ((await process.communicate())[0], process.returncode) == (b"out\n", 4)
 
-    monkeypatch.setattr(os, "pidfd_open", fail)
+    monkeypatch.setattr(_native, "_pidfd_open", fail)
     on_ours(main)
     assert not zombies()
 

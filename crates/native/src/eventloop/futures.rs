@@ -39,7 +39,8 @@ pub(super) struct CreateFuture;
 impl FastMethod for CreateFuture {
     const NAME: &'static std::ffi::CStr = c"create_future";
 
-    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, _: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        args.bind("create_future", [], 0)?;
         new(slf)
     }
 }

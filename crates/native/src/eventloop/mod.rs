@@ -25,8 +25,12 @@ mod transport;
 mod watch;
 mod writers;
 
+use std::os::fd::IntoRawFd;
+
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub(crate) use self::core::LoopCore;
 use crate::ffi::{handle, operation};
@@ -50,6 +54,15 @@ fn _handles_alive() -> isize {
     handle::alive()
 }
 
+/// `os.pidfd_open(pid)`, closed on exec, also where CPython was built without it (against old headers).
+#[pyfunction]
+fn _pidfd_open(py: Python<'_>, pid: i32) -> PyResult<i32> {
+    let missing = || errors::os_error(py, &Errno::SRCH.into());
+    let pid = Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(missing)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| errors::os_error(py, &errno.into()))?;
+    Ok(pidfd.into_raw_fd())
+}
+
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     operation::define(py)?;
@@ -60,6 +73,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     schedule::install(&py.get_type::<LoopCore>())?;
     module.add_function(wrap_pyfunction!(_define_handles, module)?)?;
     module.add_function(wrap_pyfunction!(_handles_alive, module)?)?;
+    module.add_function(wrap_pyfunction!(_pidfd_open, module)?)?;
     module.add_function(wrap_pyfunction!(datagram::_define_datagram_transport, module)?)?;
     module.add_function(wrap_pyfunction!(streams::_define_reader, module)?)?;
     module.add_function(wrap_pyfunction!(writers::_define_writer, module)?)?;

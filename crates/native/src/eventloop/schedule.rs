@@ -187,7 +187,8 @@ struct Time;
 impl FastMethod for Time {
     const NAME: &'static CStr = c"time";
 
-    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, _: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        args.bind("time", [], 0)?;
         Ok(PyFloat::new(slf.py(), now()).into_any())
     }
 }
@@ -198,7 +199,8 @@ struct GetDebug;
 impl FastMethod for GetDebug {
     const NAME: &'static CStr = c"get_debug";
 
-    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, _: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        args.bind("get_debug", [], 0)?;
         Ok(PyBool::new(slf.py(), LoopCore::of(slf)?.get().debug.get()).to_owned().into_any())
     }
 }
@@ -208,7 +210,8 @@ struct Stop;
 impl FastMethod for Stop {
     const NAME: &'static CStr = c"stop";
 
-    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, _: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn call<'py>(slf: Borrowed<'_, 'py, PyAny>, args: Args<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        args.bind("stop", [], 0)?;
         LoopCore::of(slf)?.get().stopping.set(true);
         Ok(slf.py().None().into_bound(slf.py()))
     }

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use headrace_engine::Interest;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
@@ -14,20 +14,23 @@ use super::schedule;
 use crate::ffi::fastcall::{Args, FastMethod};
 use crate::ffi::handle;
 
-/// The number of a file object, by the rules and with the errors of `selectors`.
+/// The number of a file object, by the rules and with the errors of `selectors` and of `select.epoll`.
 fn descriptor(object: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     let number = if object.is_instance_of::<PyInt>() {
-        object.extract::<i64>().ok()
+        Some(object.clone())
     } else {
-        object.call_method0(pyo3::intern!(object.py(), "fileno")).and_then(|n| n.extract::<i64>()).ok()
+        let number = object.call_method0(pyo3::intern!(object.py(), "fileno"));
+        number.ok().filter(|number| number.is_instance_of::<PyInt>())
     };
     let Some(number) = number else {
         return Err(PyValueError::new_err(format!("Invalid file object: {}", object.repr()?)));
     };
-    RawFd::try_from(number)
-        .ok()
-        .filter(|fd| *fd >= 0)
-        .ok_or_else(|| PyValueError::new_err(format!("Invalid file descriptor: {number}")))
+    if number.lt(0)? {
+        return Err(PyValueError::new_err(format!("Invalid file descriptor: {number}")));
+    }
+    number
+        .extract::<RawFd>()
+        .map_err(|_| PyOverflowError::new_err(format!("file descriptor {number} is too large")))
 }
 
 impl LoopCore {
@@ -119,8 +122,11 @@ impl<const WRITE: bool> FastMethod for Remove<WRITE> {
         if core.get().closed.get() {
             return Ok(pyo3::types::PyBool::new(py, false).to_owned().into_any());
         }
-        let fd = descriptor(&schedule::required(&args, 0, "fd")?.to_owned())?;
-        let was = core.get().unwatch(py, fd, WRITE);
+        let was = match descriptor(&schedule::required(&args, 0, "fd")?.to_owned()) {
+            Ok(fd) => core.get().unwatch(py, fd, WRITE),
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => false,
+            Err(error) => return Err(error),
+        };
         Ok(pyo3::types::PyBool::new(py, was).to_owned().into_any())
     }
 }
