@@ -182,6 +182,69 @@ pub fn chunk_head(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Fields that a trailer section must not have (RFC 9110 section 6.5.1): those of framing, routing, request
+/// modifiers, authentication, response control, and how to read the content. Sorted.
+const NOT_TRAILERS: &[&str] = &[
+    "age",
+    "authentication-info",
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "expect",
+    "expires",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "keep-alive",
+    "location",
+    "max-forwards",
+    "pragma",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "retry-after",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+    "warning",
+    "www-authenticate",
+];
+
+/// Write one field of a trailer section, which stands between the last chunk's "0\r\n" and an empty line.
+///
+/// # Errors
+/// The field must not go out as it is; `out` is as before.
+pub fn trailer_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), EncodeError> {
+    if !is_token(name) {
+        return Err(EncodeError::FieldName);
+    }
+    if !is_field_value(value) {
+        return Err(EncodeError::FieldValue);
+    }
+    let lower = name.to_ascii_lowercase();
+    if NOT_TRAILERS.binary_search_by(|known| known.as_bytes().cmp(&lower)).is_ok() {
+        return Err(EncodeError::Trailer);
+    }
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
 /// The interim answer to `Expect: 100-continue`.
 #[must_use]
 pub const fn continue_response() -> &'static [u8] {

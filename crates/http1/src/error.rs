@@ -44,6 +44,8 @@ pub enum EncodeError {
     FieldValue,
     /// Content-Length is not a number, or is there twice.
     ContentLength,
+    /// A field that must not stand behind the body (RFC 9110 section 6.5.1).
+    Trailer,
 }
 
 impl EncodeError {
@@ -55,6 +57,7 @@ impl EncodeError {
             Self::FieldName => "a header's name has a character that is not allowed in names",
             Self::FieldValue => "a header's value has a line break or NUL in it",
             Self::ContentLength => "content-length is not a number, or is given twice",
+            Self::Trailer => "a trailer has a name that is not allowed behind the body",
         }
     }
 }

@@ -23,7 +23,9 @@ mod response;
 mod target;
 
 pub use body::{BodyDecoder, BodyLength, Piece};
-pub use encode::{Framing, ResponseEncoder, ResponseOptions, chunk_head, continue_response, simple_response};
+pub use encode::{
+    Framing, ResponseEncoder, ResponseOptions, chunk_head, continue_response, simple_response, trailer_field,
+};
 pub use error::{EncodeError, Reject};
 pub use field::{is_field_value, is_token};
 pub use head::{FieldSlots, Limits, Version, head_may_be_complete};

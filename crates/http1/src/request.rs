@@ -31,6 +31,8 @@ pub struct RequestHead<'h, 'b> {
     pub expect_continue: bool,
     /// The protocols of the Upgrade field, where Connection names it too (RFC 9110 section 7.8).
     pub upgrade: Option<&'b [u8]>,
+    /// Whether the client makes something of fields behind the body (`TE: trailers`, RFC 9110 section 10.1.4).
+    pub accepts_trailers: bool,
     /// Bytes of the head, the empty line and any empty lines before the request included.
     pub length: usize,
 }
@@ -104,6 +106,7 @@ pub fn parse_request<'h, 'b>(
         // RFC 9110 section 10.1.1: to be ignored in HTTP/1.0, and pointless without content.
         expect_continue: meaning.expect_continue && http11 && body != BodyLength::Empty,
         upgrade: meaning.upgrade.filter(|_| meaning.connection_upgrade && http11),
+        accepts_trailers: meaning.accepts_trailers,
         length: skipped + length,
     }))
 }
@@ -197,6 +200,7 @@ struct Meaning<'b> {
     keep_alive: bool,
     connection_upgrade: bool,
     expect_continue: bool,
+    accepts_trailers: bool,
     upgrade: Option<&'b [u8]>,
 }
 
@@ -206,6 +210,10 @@ impl<'b> Meaning<'b> {
         for field in fields {
             // The length tells most fields apart from those that matter here without looking at a letter.
             match field.name.len() {
+                2 if field.name.eq_ignore_ascii_case("te") => {
+                    meaning.accepts_trailers |=
+                        members(field.value).any(|member| member.eq_ignore_ascii_case(b"trailers"));
+                }
                 4 if field.name.eq_ignore_ascii_case("host") => meaning.host(field.value)?,
                 6 if field.name.eq_ignore_ascii_case("expect") => meaning.expect(field.value)?,
                 7 if field.name.eq_ignore_ascii_case("upgrade") => meaning.upgrade(field.value)?,

@@ -1,6 +1,6 @@
 //! The answer's way out: head, pieces of body, and what its end means for the connection.
 
-use headrace_http1::{Framing, ResponseEncoder, ResponseOptions, chunk_head};
+use headrace_http1::{Framing, ResponseEncoder, ResponseOptions, Version, chunk_head};
 
 use crate::connection::{Connection, Phase};
 use crate::core::{Core, HIGH_WATER};
@@ -87,6 +87,55 @@ impl Server {
         core.put_file(id.slot(), framing, file, more);
         Ok(core.end_piece(id, more))
     }
+
+    /// Send an interim answer (1xx, RFC 9110 section 15.2), a whole head, ahead of the real one.
+    ///
+    /// HTTP/1.0 clients do not know such, and behind the beginning of the real answer it is too late: then
+    /// nothing is sent.
+    ///
+    /// # Errors
+    /// [`SendError::Gone`], [`SendError::AlreadyComplete`].
+    pub fn send_interim(&self, id: ExchangeId, head: &[u8]) -> Result<WriteState, SendError> {
+        let mut core = self.core.borrow_mut();
+        let core = &mut *core;
+        let connection = core.in_exchange_or_gone(id)?;
+        if connection.exchange.version == Version::Http10 || !connection.exchange.is_replaceable() {
+            return Ok(WriteState::Ready);
+        }
+        let output = &mut core.connections[id.slot()].output;
+        output.lend(&mut core.spare);
+        output.insert_before_held(head);
+        core.flush(id.slot());
+        Ok(core.room(id))
+    }
+
+    /// Whether trailers can reach the client: it said that it heeds them, and speaks HTTP/1.1.
+    #[must_use]
+    pub fn accepts_trailers(&self, id: ExchangeId) -> bool {
+        let mut core = self.core.borrow_mut();
+        core.in_exchange(id)
+            .is_some_and(|c| c.exchange.accepts_trailers && c.exchange.version == Version::Http11)
+    }
+
+    /// End the answer with `fields` behind its body: what [`headrace_http1::trailer_field`] wrote.
+    ///
+    /// They are dropped where the body does not go in chunks (it has a Content-Length, or none was asked for).
+    ///
+    /// # Errors
+    /// As [`Server::send_body`] of an empty last piece.
+    pub fn send_trailers(&self, id: ExchangeId, fields: &[u8]) -> Result<WriteState, SendError> {
+        let mut core = self.core.borrow_mut();
+        let core = &mut *core;
+        let framing = core.begin_piece(id, 0, false)?;
+        if framing == Framing::Chunked {
+            let output = &mut core.connections[id.slot()].output;
+            output.lend(&mut core.spare);
+            output.append(b"0\r\n");
+            output.append(fields);
+            output.append(b"\r\n");
+        }
+        Ok(core.end_piece(id, false))
+    }
 }
 
 impl Core {
@@ -144,8 +193,14 @@ impl Core {
         if !more && self.in_exchange(id).is_some() {
             self.end_exchange(slot);
         }
-        let Some(connection) = self.connections.get_mut(slot) else { return WriteState::Ready };
-        if more && connection.exchange.serial == id.serial && connection.output.pending() > HIGH_WATER {
+        if more { self.room(id) } else { WriteState::Ready }
+    }
+
+    /// Whether the client takes fast enough for more.
+    fn room(&mut self, id: ExchangeId) -> WriteState {
+        if let Some(connection) = self.in_exchange(id)
+            && connection.output.pending() > HIGH_WATER
+        {
             connection.exchange.wants_writable = true;
             return WriteState::Full;
         }

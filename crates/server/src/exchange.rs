@@ -114,6 +114,8 @@ pub(crate) struct Exchange {
     pub(crate) keep_alive: bool,
     /// The client said that it will not go on.
     pub(crate) client_closes: bool,
+    /// The client makes something of fields behind the body.
+    pub(crate) accepts_trailers: bool,
     /// "100 Continue" is still to be sent, when the application first asks for the body.
     pub(crate) owes_continue: bool,
     pub(crate) decoder: BodyDecoder,
@@ -144,6 +146,7 @@ impl Exchange {
             head_request: false,
             keep_alive: true,
             client_closes: false,
+            accepts_trailers: false,
             owes_continue: false,
             decoder: BodyDecoder::new(BodyLength::Empty),
             response: Response::Complete,
@@ -166,6 +169,7 @@ impl Exchange {
             head_request: head.method == "HEAD",
             keep_alive: head.keep_alive,
             client_closes: !head.keep_alive,
+            accepts_trailers: head.accepts_trailers,
             owes_continue: head.expect_continue && head.body != BodyLength::Empty,
             decoder: BodyDecoder::new(head.body),
             response: Response::None,

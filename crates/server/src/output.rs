@@ -103,6 +103,17 @@ impl Output {
         self.buffer.extend_from_slice(head);
     }
 
+    /// Add what goes out ahead of the held head, if there is one.
+    pub(crate) fn insert_before_held(&mut self, bytes: &[u8]) {
+        match &mut self.held {
+            Some(held) => {
+                self.buffer.splice(*held..*held, bytes.iter().copied());
+                *held += bytes.len();
+            }
+            None => self.append(bytes),
+        }
+    }
+
     /// The held head is complete once `finish` has written to it.
     pub(crate) fn release<T>(&mut self, finish: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.held = None;

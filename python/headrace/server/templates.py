@@ -11,6 +11,14 @@ from headrace._native import FileWrapper
 #: Keys that a request may add to its environ; see :func:`_with_room`.
 _ROOM = 12
 
+#: What a request's application may send beyond the specification's own messages (asgiref, "Extensions").
+EXTENSIONS = (
+    "http.response.early_hint",
+    "http.response.pathsend",
+    "http.response.trailers",
+    "http.response.zerocopysend",
+)
+
 
 def _with_room(template: dict[str, Any]) -> dict[str, Any]:
     """The template with room in its hash table, which copies inherit: adding to them need not rebuild it."""
@@ -43,7 +51,7 @@ def asgi(sock: socket.socket, root_path: str, *, has_state: bool) -> dict[str, A
         "headers": [],
         "client": None,
         "server": _server(sock),
-        "extensions": {},
+        "extensions": {name: {} for name in EXTENSIONS},
     }
     if has_state:
         scope["state"] = {}

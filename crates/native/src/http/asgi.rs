@@ -36,6 +36,8 @@ pub(crate) struct Asgi {
     names: Names<PyBytes>,
     /// A scope for each listener, complete but for what differs from request to request.
     templates: RefCell<Vec<Py<PyDict>>>,
+    /// `scope["extensions"]`: each request gets a copy.
+    extensions: RefCell<Option<Py<PyDict>>>,
     /// The lifespan's state: each request gets a copy.
     state: RefCell<Option<Py<PyDict>>>,
     /// `scope["client"]` of each connection, by slot; made once a connection.
@@ -52,6 +54,7 @@ impl Asgi {
             tasks,
             names: Names::asgi(py),
             templates: RefCell::default(),
+            extensions: RefCell::default(),
             state: RefCell::default(),
             clients: RefCell::default(),
             running: RefCell::default(),
@@ -59,8 +62,12 @@ impl Asgi {
         }
     }
 
-    pub(crate) fn add_template(&self, template: Py<PyDict>) {
-        self.templates.borrow_mut().push(template);
+    pub(crate) fn add_template(&self, template: Bound<'_, PyDict>) -> PyResult<()> {
+        let extensions = template.get_item(intern!(template.py(), "extensions"))?;
+        *self.extensions.borrow_mut() =
+            extensions.map(|extensions| extensions.cast_into::<PyDict>()).transpose()?.map(Bound::unbind);
+        self.templates.borrow_mut().push(template.unbind());
+        Ok(())
     }
 
     pub(crate) fn set_state(&self, state: Option<Py<PyDict>>) {
@@ -296,6 +303,10 @@ impl Asgi {
             head.fields.iter().map(|field| (self.names.get(py, field.name), PyBytes::new(py, field.value))),
         )?;
         scope.set_item(intern!(py, "headers"), headers)?;
+        if let Some(extensions) = &*self.extensions.borrow() {
+            // A copy: what an application adds for one request must not be there in the next.
+            scope.set_item(intern!(py, "extensions"), extensions.bind(py).copy()?)?;
+        }
         if from.peer.is_some() {
             scope.set_item(intern!(py, "client"), self.client(py, from)?)?;
         }

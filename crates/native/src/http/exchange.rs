@@ -17,6 +17,8 @@ use super::host::{Host, wake};
 use crate::ffi::Guarded;
 use crate::ffi::unary::Unary;
 
+mod extensions;
+
 create_exception!(
     headrace,
     ClientDisconnected,
@@ -27,8 +29,14 @@ create_exception!(
 /// How far the application is with its answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// No head yet.
     Start,
+    /// A head, and nothing of the body: nothing of both has gone out.
+    Head,
+    /// Some of the body.
     Body,
+    /// All of the body; fields behind it were announced (extension `http.response.trailers`).
+    Trailers,
     Complete,
 }
 
@@ -42,6 +50,10 @@ struct State {
     host: Rc<Host>,
     id: ExchangeId,
     stage: Cell<Stage>,
+    /// Fields behind the body were announced.
+    announced: Cell<bool>,
+    /// Those that have come so far.
+    trailers: RefCell<Vec<u8>>,
     /// Futures that are waited for: by `receive`, and by `send`.
     receivers: RefCell<Vec<Py<PyAny>>>,
     senders: RefCell<Vec<Py<PyAny>>>,
@@ -98,6 +110,8 @@ impl Exchange {
                 host,
                 id,
                 stage: Cell::new(Stage::Start),
+                announced: Cell::new(false),
+                trailers: RefCell::default(),
                 receivers: RefCell::default(),
                 senders: RefCell::default(),
             }),
@@ -135,14 +149,10 @@ impl Exchange {
                 Self::send_start(state, message)?;
                 Ok(state.host.done(py))
             }
-            Stage::Body if is(intern!(py, "http.response.body")) => Self::send_body(this, message),
-            stage => Err(PyRuntimeError::new_err(match stage {
-                Stage::Start => format!("Expected ASGI message 'http.response.start', but got '{kind}'."),
-                Stage::Body => format!("Expected ASGI message 'http.response.body', but got '{kind}'."),
-                Stage::Complete => {
-                    format!("Unexpected ASGI message '{kind}' sent, after response already completed.")
-                }
-            })),
+            Stage::Head | Stage::Body if is(intern!(py, "http.response.body")) => {
+                Self::send_body(this, message)
+            }
+            _ => Self::send_extension(this, &kind, message),
         }
     }
 
@@ -163,7 +173,10 @@ impl Exchange {
         })();
         state.host.scratch.replace(head);
         outcome?;
-        state.stage.set(Stage::Body);
+        if let Some(announced) = message.get_item(intern!(py, "trailers"))? {
+            state.announced.set(announced.is_truthy()?);
+        }
+        state.stage.set(Stage::Head);
         Ok(())
     }
 
@@ -189,11 +202,34 @@ impl Exchange {
             },
         };
         let keep = || -> Box<dyn Payload> { Box::new(PythonBytes(body.clone().unbind())) };
-        let outcome = state.host.server.send_body(state.id, body.as_bytes(), more, keep);
-        if !more || outcome.is_err() {
-            if !more {
-                state.stage.set(Stage::Complete);
-            }
+        let outcome = state.host.server.send_body(state.id, body.as_bytes(), state.goes_on(more), keep);
+        Self::piece_sent(this, more, outcome)
+    }
+
+    /// A piece of body was handed to the server; `more` is what the application said of it.
+    fn piece_sent<'py>(
+        this: &Bound<'py, Self>,
+        more: bool,
+        outcome: Result<WriteState, SendError>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let state = &this.get().state;
+        state.stage.set(match (more, state.announced.get()) {
+            (true, _) => Stage::Body,
+            (false, true) => Stage::Trailers,
+            (false, false) => Stage::Complete,
+        });
+        Self::sent(this, !more || outcome.is_err(), outcome)
+    }
+
+    /// Something was handed to the server: what `await send()` is to await.
+    fn sent<'py>(
+        this: &Bound<'py, Self>,
+        over: bool,
+        outcome: Result<WriteState, SendError>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = this.py();
+        let state = &this.get().state;
+        if over {
             state.wake_receivers(py);
         }
         state.host.settle(py);
@@ -263,6 +299,11 @@ impl Exchange {
 }
 
 impl State {
+    /// Whether something follows this piece of body on the wire: more of it, or trailers that the client heeds.
+    fn goes_on(&self, more: bool) -> bool {
+        more || self.announced.get() && self.host.server.accepts_trailers(self.id)
+    }
+
     fn wake_receivers(&self, py: Python<'_>) {
         if !self.receivers.borrow().is_empty() {
             wake(py, self.receivers.take());
@@ -282,22 +323,30 @@ pub(crate) fn encode_headers(
     head: &mut Vec<u8>,
     headers: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    if let Ok(list) = headers.cast::<PyList>() {
-        return list.iter().try_for_each(|pair| encode_header(encoder, head, &pair));
-    }
-    if let Ok(tuple) = headers.cast::<PyTuple>() {
-        return tuple.iter_borrowed().try_for_each(|pair| encode_header(encoder, head, &pair));
-    }
-    headers.try_iter()?.try_for_each(|pair| encode_header(encoder, head, &pair?))
+    each_header(headers, |name, value| encoder.field(head, name, value).map_err(encode_error))
 }
 
-fn encode_header(encoder: &mut ResponseEncoder, head: &mut Vec<u8>, pair: &Bound<'_, PyAny>) -> PyResult<()> {
+/// Go through an iterable of pairs of bytes.
+fn each_header(
+    headers: &Bound<'_, PyAny>,
+    mut add: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
+) -> PyResult<()> {
+    if let Ok(list) = headers.cast::<PyList>() {
+        return list.iter().try_for_each(|pair| one_header(&pair, &mut add));
+    }
+    if let Ok(tuple) = headers.cast::<PyTuple>() {
+        return tuple.iter_borrowed().try_for_each(|pair| one_header(&pair, &mut add));
+    }
+    headers.try_iter()?.try_for_each(|pair| one_header(&pair?, &mut add))
+}
+
+fn one_header(pair: &Bound<'_, PyAny>, add: &mut impl FnMut(&[u8], &[u8]) -> PyResult<()>) -> PyResult<()> {
     const PAIRS: &str = "the headers of an ASGI message must be pairs of bytes";
     let mut add = |name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>| match (
         name.cast::<PyBytes>(),
         value.cast::<PyBytes>(),
     ) {
-        (Ok(name), Ok(value)) => encoder.field(head, name.as_bytes(), value.as_bytes()).map_err(encode_error),
+        (Ok(name), Ok(value)) => add(name.as_bytes(), value.as_bytes()),
         _ => Err(PyTypeError::new_err(PAIRS)),
     };
     if let Ok(tuple) = pair.cast::<PyTuple>()

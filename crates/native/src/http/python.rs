@@ -166,10 +166,10 @@ impl HttpServer {
     /// Accept connections from the listening, non-blocking socket `fd`, which is duplicated.
     ///
     /// :param template: the scope or environ that each request of this listener starts from.
-    fn listen(&self, fd: i32, template: Py<PyDict>) -> PyResult<()> {
+    fn listen(&self, py: Python<'_>, fd: i32, template: Py<PyDict>) -> PyResult<()> {
         let fd: OwnedFd = crate::ffi::descriptor::borrowed(fd).try_clone_to_owned()?;
         match &self.state.host.application {
-            Application::Asgi(asgi) => asgi.add_template(template),
+            Application::Asgi(asgi) => asgi.add_template(template.into_bound(py))?,
             Application::Wsgi(wsgi) => wsgi.add_template(template),
             // What Tornado wants to know of a listener is the connection's: its client.
             Application::Tornado(_) => {}
