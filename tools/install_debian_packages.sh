@@ -12,6 +12,7 @@ need() {
   "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
+need chromium sh -c "command -v chromium || command -v google-chrome"
 need mariadb-server test -x /usr/sbin/mariadbd
 need openssl command -v openssl
 need postgresql test -d /usr/lib/postgresql

@@ -18,6 +18,7 @@ def point(value: int, rate: float, errors: int = 0) -> dict:
         "errors": errors,
         "first_error": first,
         "log": "too many clients",
+        "seconds": 8.0,
     }
 
 
@@ -32,6 +33,12 @@ def test_a_value_with_errors_is_no_knee_and_is_named_with_its_reason():
     said = knee("asyncpg", "connections", [point(10, 500.0), point(500, 900.0, errors=7)])
     assert "with connections 10" in said[0]
     assert "7 errors with connections 500: status 503; too many clients" in said[1]
+
+
+def test_a_value_without_any_answer_is_no_knee_and_is_named():
+    said = knee("asyncpg", "connections", [point(10, 500.0), point(500, 0.0)])
+    assert "500 good answers a second with connections 10" in said[0]
+    assert said[1] == "asyncpg: not one answer within 8 s with connections 500."
 
 
 def run(headrace: list[str], *words: str) -> subprocess.CompletedProcess[str]:

@@ -99,7 +99,14 @@ def test_what_is_wanted_has_every_counterpart_and_ours_beside_it():
 
 
 def test_what_ran_out_is_told_from_the_sweep():
-    point = {"value": 500, "errors": 0, "first_error": None, "log": ""}
+    point = {
+        "value": 500,
+        "errors": 0,
+        "first_error": None,
+        "log": "",
+        "requests_per_second": 9.0,
+        "seconds": 1.0,
+    }
     failed = {**point, "errors": 17, "first_error": "status: status 503", "log": "TooManyConnectionsError"}
     lines = [{"name": "asyncpg-connect", "points": [failed]}, {"name": "motor-connect", "points": [point]}]
     case = {

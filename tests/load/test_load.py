@@ -289,3 +289,20 @@ def test_progress_is_shown_on_a_terminal(web: str, headrace: list[str]) -> None:
             os.close(terminal)
     assert process.returncode == 0
     assert b"requests/s" in shown and shown.endswith(b"\r\x1b[K")
+
+
+def test_a_server_that_takes_no_connection_does_not_hold_up_the_load(headrace: list[str]) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)  # its queue takes two connections; nobody accepts them
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        began = time.monotonic()
+        # Ten batches of connections would be tried one after the other, a second each.
+        words = ["load", url, "-c", "640", "-d", "1.5", "--timeout", "1", "--json", "-", "--quiet"]
+        done = subprocess.run([*headrace, *words], capture_output=True, text=True, timeout=60, check=False)
+        took = time.monotonic() - began
+    result = json.loads(done.stdout)
+    assert done.returncode == 1 and result["requests"] == 0
+    assert result["errors"]["connect"] >= 60, "those that were tried within the window count"
+    assert result["connections_open"] < 640
+    assert took < 6

@@ -28,6 +28,8 @@ COMMON_SHARE = 0.7
 ANSWERED = 0.99
 #: Measurements whose median is a contender's capacity.
 CAPACITY_ROUNDS = 3
+#: A value at which nothing at all came back, answer or error, is measured again for so many times as long.
+LONGER = (1, 4, 8)
 #: Beyond the knee a value of the parameter gains less than this.
 KNEE_GAIN = 0.05
 
@@ -103,13 +105,20 @@ def knee(name: str, parameter: str, points: Sequence[Mapping[str, Any]]) -> list
     :param points: ``value``, ``requests_per_second``, ``errors``, ``first_error`` of each, by rising value.
     """
     sentences = []
-    clean = [point for point in points if not point["errors"]]
+    clean = [point for point in points if not point["errors"] and point["requests_per_second"]]
     if clean:
         best = max(point["requests_per_second"] for point in clean)
         at = next(point for point in clean if point["requests_per_second"] >= best * (1 - KNEE_GAIN))
         rate = f"{at['requests_per_second']:,.0f}"
         sentences.append(
             f"{name}: {rate} good answers a second with {parameter} {at['value']}; more gains nothing."
+        )
+    silent = next(
+        (point for point in points if not point["errors"] and not point["requests_per_second"]), None
+    )
+    if silent is not None:
+        sentences.append(
+            f"{name}: not one answer within {silent['seconds']:g} s with {parameter} {silent['value']}."
         )
     failed = next((point for point in points if point["errors"]), None)
     if failed is not None:
@@ -197,11 +206,13 @@ def _swept(
         bench.measure(
             scenario, at, entry, running, endpoint, bench.settings.warmup_step, connections=connections
         )
-        found = bench.measure(
-            scenario, at, entry, running, endpoint, bench.settings.seconds, connections=connections
-        )
+        for seconds in (factor * bench.settings.seconds for factor in LONGER):
+            found = bench.measure(scenario, at, entry, running, endpoint, seconds, connections=connections)
+            if found["load"]["requests"] or found["errors"]:
+                break
         return {
             "value": value,
+            "seconds": seconds,
             "requests_per_second": found["requests_per_second"],
             "cpu_ns_per_request": found["cpu_ns_per_request"],
             "errors": found["errors"],

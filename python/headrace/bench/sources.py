@@ -325,6 +325,8 @@ def _failure(stands: Counterpart, swept: Mapping[str, Mapping[str, Any]]) -> str
         return f"not measured; headrace bench sweep {stands.scenario} --contenders {name} --json FILE"
     point = line["points"][-1]
     said = "; ".join(text for text in (point["first_error"], point.get("log")) if text)
+    if not point["errors"] and not point["requests_per_second"]:
+        return f"{name} with {point['value']} connections: not one answer within {point['seconds']:g} s"
     if not point["errors"]:
         return f"{name} with {point['value']} connections: no error"
     return f"{name} with {point['value']} connections: {point['errors']} errors: {said}"

@@ -94,7 +94,7 @@ def objections(contender: Mapping[str, Any]) -> list[str]:
     marks = Counter(mark for each in rounds for mark in each["flags"])
     found = []
     if len(rounds) < FEWEST_ROUNDS:
-        found.append(f"{len(rounds)} rounds are too few")
+        found.append(f"{len(rounds)} rounds are too few" if len(rounds) > 1 else "1 round is too few")
     if marks["errors"]:
         found.append(f"errors in {marks['errors']} of {len(rounds)} rounds")
     if marks["noisy"] > NOISY_SHARE * len(rounds):

@@ -84,6 +84,8 @@ pub(crate) struct Worker<'a, P: Protocol> {
     closed: BinaryHeap<Reverse<(u64, usize)>>,
     opening: usize,
     unsettled: usize,
+    /// When the last connection was opened; the start of the thread before that.
+    opened_at: u64,
     open: usize,
     /// Open connections that wait for an arrival (open loop), longest first.
     idle: VecDeque<usize>,
@@ -121,6 +123,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
             closed: (0..part.connections).map(|index| Reverse((0, index))).collect(),
             opening: 0,
             unsettled: part.connections,
+            opened_at: 0,
             open: 0,
             idle: VecDeque::with_capacity(part.connections),
             arrivals: None,
@@ -136,17 +139,24 @@ impl<'a, P: Protocol> Worker<'a, P> {
         })
     }
 
+    /// Whether a server that is overloaded has taken no connection for so long that the load begins with those
+    /// there are: the others go on being tried, and count as errors.
+    fn gave_up_opening(&self, now: u64) -> bool {
+        now.saturating_sub(self.opened_at) >= self.timeout
+    }
+
     /// Open the connections, wait for the others, send until the window closes.
     pub(crate) fn run(mut self) -> Outcome {
         let mut events = Events::with_capacity(EVENTS);
         let mut said_ready = false;
         let mut sweep_at = 0;
+        self.opened_at = self.now();
         while !self.part.shared.stopped() {
             let now = self.now();
             if self.window.is_none() {
                 if let Some(window) = self.part.shared.window.get().filter(|window| window.begin <= now) {
                     self.begin(*window);
-                } else if self.unsettled == 0 && !said_ready {
+                } else if !said_ready && (self.unsettled == 0 || self.gave_up_opening(now)) {
                     said_ready = true;
                     self.part.shared.ready.fetch_add(1, Ordering::Relaxed);
                 }

@@ -106,6 +106,7 @@ impl<P: Protocol> Worker<'_, P> {
         }
         self.opening -= 1;
         self.open += 1;
+        self.opened_at = now;
         self.connections[index].state = State::Open;
         self.settle(index, now);
         if self.window.is_some() {

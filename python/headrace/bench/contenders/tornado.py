@@ -6,7 +6,7 @@ Tornado 6 has no loop of its own: its IOLoop is asyncio's, so that the first sou
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from headrace.bench.contenders.http_servers import headrace
+from headrace.bench.contenders.http_servers import HEADRACE, headrace
 from headrace.bench.contenders.loops import UVLOOP_022
 from headrace.bench.model import Contender, Launch, Package
 
@@ -42,5 +42,7 @@ CONTENDERS = [
     Contender(
         "tornado-headrace", "Tornado's server on headrace's loop", {"tornado": on("headrace")}, (TORNADO,)
     ),
-    Contender("headrace-tornado", "headrace serve, Tornado", {"tornado": headrace("tornado")}, (TORNADO,)),
+    Contender(
+        "headrace-tornado", "headrace serve, Tornado", {"tornado": headrace("tornado")}, (HEADRACE, TORNADO)
+    ),
 ]
