@@ -203,6 +203,29 @@ def test_nothing_is_left_running_or_lying_about_when_the_bench_is_killed(headrac
     wait_for(lambda: not list(tmp_path.iterdir()))
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_services_end_with_the_bench(headrace, tmp_path, how: signal.Signals):
+    pytest.importorskip("tornado")
+    words = ["run", "tornado-http-client", "--contenders", "tornado-asyncio", "--seconds", "30"]
+    process = subprocess.Popen(
+        [*headrace, "bench", *words],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: any("tornado_serve.py" in line for line in children(process.pid)))
+        started = children(process.pid)
+        assert any("upstream.py" in line for line in started)
+        process.send_signal(how)
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: not any(Path(f"/proc/{line.split()[0]}").exists() for line in started))
+    wait_for(lambda: not list(tmp_path.iterdir()))
+
+
 def children(pid: int) -> list[str]:
     """The processes below one: id and command line."""
     from headrace.bench.cpu import tree

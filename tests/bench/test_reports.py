@@ -140,6 +140,21 @@ def test_the_summary_withholds_what_errors_or_noise_spoil():
     )
 
 
+def test_a_ladder_says_what_is_in_the_way():
+    rungs = [contender("01-slow", 100_000.0), contender("02-fast", 50_000.0)]
+    for each in rungs:
+        for round_ in each["rounds"]:
+            round_["services_cpu_ns"] = {"broker": 20_000.0, "database": 70_000.0, "other": 10.0}
+            round_["load"]["client"] = {"cpu_ns_per_request": 10_000.0}
+    found = summarise(rungs, "01-slow", ladder=True)
+    assert found["rows"][0]["services"] == "beside it database 70, broker 20 us"
+    # 20,000 a second of 150.01 us each.
+    assert found["steps"][-1].startswith("02-fast: at 20,000 a second 3.0 cores are busy")
+    assert "database 70, server 50, broker 20, client 10" in found["steps"][-1]
+    assert "services" not in found["steps"][0]
+    assert summarise([contender("base", 1e5)], "base")["rows"][0]["services"] == ""
+
+
 def test_verdicts_withheld_for_the_same_reason_are_one_sentence():
     contenders = [contender("base", 10_000.0), contender("one", 5_000.0), contender("two", 6_000.0)]
     for each in contenders[1:]:

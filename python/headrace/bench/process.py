@@ -169,6 +169,10 @@ class Processes:
                 raise StartFailure(f"{running.name} did not answer within {seconds:g} s", running.log())
             time.sleep(0.02)
 
+    def named(self, name: str) -> Running | None:
+        """The process that runs under a name, if one does."""
+        return next((each for each in self._running if each.name == name), None)
+
     def suspend(self, running: Running) -> None:
         """Keep a process and its whole group from running until it is resumed."""
         with contextlib.suppress(OSError):

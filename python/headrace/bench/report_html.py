@@ -142,8 +142,7 @@ def _table(rows: Sequence[Mapping[str, Any]], unit: str) -> str:
         marks = [f"{count} of {row['rounds']} {mark}" for mark, count in row["flags"].items()]
         if row["steady"] is False:
             marks.append("no steady state in the warm-up")
-        if row["idle"]:
-            marks.append(row["idle"])
+        marks += (said for said in (row["idle"], row.get("services")) if said)
         cells = (
             f"{cpu['value'] / 1000:.2f}",
             f"{cpu['low'] / 1000:.2f}&ndash;{cpu['high'] / 1000:.2f}",

@@ -108,8 +108,7 @@ def _marks(row: Mapping[str, Any]) -> str:
     marks = [f"{count} of {row['rounds']} rounds {mark}" for mark, count in row["flags"].items()]
     if row["steady"] is False:
         marks.append("no steady state in the warm-up")
-    if row["idle"]:
-        marks.append(row["idle"])
+    marks += (said for said in (row["idle"], row.get("services")) if said)
     if row["status"] == "failed":
         marks.append("failed later")
     return ", ".join(marks)

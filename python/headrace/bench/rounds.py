@@ -327,6 +327,8 @@ class Bench:
             machine.disturbance(self._cores.server),
             time.monotonic(),
         )
+        services = self._services_cpu()
+        warmup = min(0.1, seconds / 5)
         if running is None:
             command = [*entry.command, "--seconds", f"{seconds:g}"]
             client = machine.Cores(self._cores.server, self._cores.server)
@@ -340,7 +342,7 @@ class Bench:
                 pid,
                 seconds,
                 self._loads,
-                warmup=min(0.1, seconds / 5),
+                warmup=warmup,
                 connections=connections,
                 rate=rate,
             )
@@ -356,9 +358,25 @@ class Bench:
             "errors": sum(result["errors"].values()),
             "wait_share": wait_share,
             "system_share": used.system_share,
+            "services_cpu_ns": self._services_share(services, result["requests"], seconds, warmup),
             **disturbed,
         }
         return {**found, "flags": flags(found, result), "load": result}
+
+    def _services_cpu(self) -> dict[str, CpuTime]:
+        """The CPU time of the services that the bench runs itself."""
+        known = {name: self._processes.named(name) for name in self._services}
+        return {name: cpu_time(each.pid) for name, each in known.items() if each is not None}
+
+    def _services_share(
+        self, before: Mapping[str, CpuTime], requests: int, seconds: float, warmup: float
+    ) -> dict[str, float]:
+        """CPU nanoseconds of each service for each request: about, since the warm-up's part is taken by its length."""
+        if not requests:
+            return {}
+        counted = requests * (seconds + warmup) / seconds
+        now = self._services_cpu()
+        return {name: (now[name] - before[name]).ns / counted for name in before if name in now}
 
     def _shuffled(self, items: Sequence[T]) -> list[T]:
         """The items in another order."""

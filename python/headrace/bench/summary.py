@@ -52,7 +52,28 @@ def _steps(rungs: Sequence[Mapping[str, Any]]) -> list[str]:
             found.append(f"{rung['name']}: no gain over {below['name']} that can be told ({limits}).")
         else:
             found.append(f"{rung['name']}: {gain.value:.2f} times the goodput of {below['name']} ({limits}).")
-    return found
+    return found + ([what_is_in_the_way(rungs)] if any(services(each) for each in rungs) else [])
+
+
+def what_is_in_the_way(rungs: Sequence[Mapping[str, Any]]) -> str:
+    """Where the machine's CPU goes on the last rung: server, services, and the client that makes the load."""
+    last = [each for each in rungs if not each["name"].endswith(AGAIN)][-1]
+    rounds = [each for each in last["rounds"] if each["cpu_ns_per_request"]]
+    if not rounds:
+        return f"{last['name']}: no good answer."
+    parts = {"server": median(each["cpu_ns_per_request"] for each in rounds)}
+    for name in rounds[0].get("services_cpu_ns", {}):
+        parts[name] = median(each["services_cpu_ns"].get(name, 0.0) for each in rounds)
+    client = [(each["load"].get("client") or {}).get("cpu_ns_per_request") for each in rounds]
+    parts["client"] = median(value or 0.0 for value in client)
+    rate = median(each["requests_per_second"] for each in rounds)
+    busy = sum(parts.values()) * rate / 1e9
+    shares = ", ".join(
+        f"{name} {cost / 1000:.0f}" for name, cost in sorted(parts.items(), key=lambda pair: -pair[1])
+    )
+    return (
+        f"{last['name']}: at {rate:,.0f} a second {busy:.1f} cores are busy; us of CPU a request: {shares}."
+    )
 
 
 def sentences(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -131,12 +152,25 @@ def _row(contender: Mapping[str, Any], base: Mapping[str, Any] | None, floor: fl
         ),
         "memory_kb": contender["memory_kb"],
         "idle": idle(contender),
+        "services": services(contender),
         "rounds": len(rounds),
         "flags": dict(Counter(mark for each in rounds for mark in each["flags"])),
         "steady": all(each["steady"] for each in warmups) if warmups else None,
         "ratio": found.json() if found else None,
         "verdict": judged.json() if judged else None,
     }
+
+
+def services(contender: Mapping[str, Any]) -> str:
+    """What the services used beside a contender's own CPU, dearest first: what is in the way; empty without any."""
+    rounds = [each["services_cpu_ns"] for each in contender["rounds"] if each.get("services_cpu_ns")]
+    if not rounds:
+        return ""
+    costs = {name: median(each.get(name, 0.0) for each in rounds) / 1000 for name in rounds[0]}
+    parts = [
+        f"{name} {cost:.0f}" for name, cost in sorted(costs.items(), key=lambda pair: -pair[1]) if cost >= 1
+    ]
+    return f"beside it {', '.join(parts)} us" if parts else ""
 
 
 def idle(contender: Mapping[str, Any]) -> str:
