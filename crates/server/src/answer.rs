@@ -267,6 +267,7 @@ impl Core {
     /// The answer is complete: go on to the next request, or end the connection.
     fn end_exchange(&mut self, slot: usize) {
         self.end_entry(slot);
+        self.leave_exchange(slot);
         let draining = self.draining;
         let connection = &mut self.connections[slot];
         let exchange = &mut connection.exchange;

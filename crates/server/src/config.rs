@@ -21,6 +21,13 @@ pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(2);
 /// Connections at a time; gunicorn 1000 a worker, granian and uvicorn none.
 pub const DEFAULT_CONNECTIONS: usize = 65_536;
+/// Requests that the application is at, at a time: gunicorn's `worker_connections` 1000, uvicorn's
+/// `--limit-concurrency` none. Above it the answer is 503.
+pub const DEFAULT_IN_FLIGHT: usize = 10_000;
+/// Requests of one connection: nginx 1000. Clients that keep one for ever stay with one worker for ever.
+pub const DEFAULT_REQUESTS_PER_CONNECTION: u32 = 100_000;
+/// Bytes of one message on a connection that has left HTTP: uvicorn and gunicorn 16 MiB.
+pub const DEFAULT_MESSAGE: usize = 16 * 1024 * 1024;
 
 /// Configuration of a [`crate::Server`].
 #[derive(Clone, Debug)]
@@ -44,6 +51,12 @@ pub struct Config {
     pub linger: Duration,
     /// Connections at a time; more stay in the listener's queue.
     pub connections: usize,
+    /// Requests at a time; more are answered 503.
+    pub in_flight: usize,
+    /// Requests of one connection; with the last it closes.
+    pub requests_per_connection: u32,
+    /// Bytes of one message on a connection that has left HTTP; see [`crate::Server::message_limit`].
+    pub message: usize,
     /// A whole "server: …\r\n" line for answers that name none; empty for none.
     pub server_line: Vec<u8>,
 }
@@ -60,6 +73,9 @@ impl Default for Config {
             write_timeout: DEFAULT_WRITE_TIMEOUT,
             linger: DEFAULT_LINGER,
             connections: DEFAULT_CONNECTIONS,
+            in_flight: DEFAULT_IN_FLIGHT,
+            requests_per_connection: DEFAULT_REQUESTS_PER_CONNECTION,
+            message: DEFAULT_MESSAGE,
             server_line: b"server: headrace\r\n".to_vec(),
         }
     }

@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     /// Our half is shut down.
     pub(crate) shut_down: bool,
     pub(crate) peer: Option<SocketAddr>,
+    /// Requests that were handed to the application.
+    pub(crate) requests: u32,
     /// Bytes read and not yet used: part of a head, or requests behind the one being answered.
     pub(crate) input: Vec<u8>,
     /// So many bytes of `input` were looked at, and have no complete head.
@@ -100,6 +102,7 @@ impl Connection {
             lingers: false,
             shut_down: false,
             peer,
+            requests: 0,
             input: Vec::new(),
             seen: 0,
             output: Output::default(),

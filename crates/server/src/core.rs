@@ -29,6 +29,9 @@ const ACCEPT_BATCH: usize = 64;
 /// How long a listener rests when the system has no descriptors or memory left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// With 503 (RFC 9110 section 10.2.3): a worker that is busy now may be free in a second.
+const RETRY_AFTER: &[u8] = b"retry-after: 1\r\n";
+
 /// Above so many unread or unsent bytes the faster side waits.
 pub(crate) const HIGH_WATER: usize = 64 * 1024;
 /// Unread bytes of a body, above which no more is taken from the client. A recv of a big buffer is one call.
@@ -74,6 +77,8 @@ pub(crate) struct Core {
     read_buffer: Vec<u8>,
     pub(crate) draining: bool,
     pub(crate) accepted: u64,
+    /// Connections that are in [`Phase::Exchange`].
+    pub(crate) in_flight: usize,
     pub(crate) requests: u64,
     pub(crate) access: Option<AccessLog>,
 }
@@ -105,6 +110,7 @@ impl Core {
             read_buffer: Vec::new(),
             draining: false,
             accepted: 0,
+            in_flight: 0,
             requests: 0,
             access: None,
         }
@@ -219,10 +225,18 @@ impl Core {
         ConnectionKey { slot, serial: self.connections.get(slot).map_or(0, |connection| connection.serial) }
     }
 
+    /// A connection is about to leave [`Phase::Exchange`], if it is there.
+    pub(crate) fn leave_exchange(&mut self, slot: usize) {
+        if self.connections.get(slot).is_some_and(|connection| connection.phase == Phase::Exchange) {
+            self.in_flight -= 1;
+        }
+    }
+
     /// Close at once. The application is told if it is in the middle of an exchange.
     pub(crate) fn close(&mut self, slot: usize) {
         self.note_disconnect(slot);
         self.end_entry(slot);
+        self.leave_exchange(slot);
         if let Some(mut connection) = self.connections.try_remove(slot) {
             let _ = self.poller.deregister(&connection.fd);
             if connection.exchange.wants_writable {
@@ -256,6 +270,7 @@ impl Core {
     /// Take a connection out, alive: its descriptor and what was read ahead.
     pub(crate) fn release(&mut self, slot: usize) -> Option<(OwnedFd, Vec<u8>)> {
         self.end_entry(slot);
+        self.leave_exchange(slot);
         let mut connection = self.connections.try_remove(slot)?;
         let _ = self.poller.deregister(&connection.fd);
         connection.output.reclaim(&mut self.spare);
@@ -383,13 +398,17 @@ impl Core {
         connection.output.lend(&mut self.spare);
         connection.output.withdraw();
         self.date.refresh(self.now);
-        let date = self.date.line();
-        connection.output.append_with(|out| simple_response(out, reject.status, reject.reason, date));
+        let mut lines = self.date.line().to_vec();
+        if reject.status == 503 {
+            lines.extend_from_slice(RETRY_AFTER);
+        }
+        connection.output.append_with(|out| simple_response(out, reject.status, reject.reason, &lines));
         if let Some(entry) = &mut connection.entry {
             (entry.status, entry.bytes) = (reject.status, reject.reason.len() as u64);
         }
         self.end_entry(slot);
         self.note_disconnect(slot);
+        self.leave_exchange(slot);
         let connection = &mut self.connections[slot];
         connection.exchange = Exchange::none();
         connection.phase = Phase::Closing;

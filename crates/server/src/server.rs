@@ -323,6 +323,10 @@ impl Server {
         let draining = core.draining;
         core.connection(key)?;
         core.begin_entry(key.slot, bytes, head.fields);
+        if core.in_flight >= core.config.in_flight {
+            core.refuse(key.slot, Reject::with(503, "too many requests at a time"));
+            return None;
+        }
         if matches!(head.body, BodyLength::Known(length) if length > allowance) {
             core.refuse(key.slot, Reject::with(413, "request body too large"));
             return None;
@@ -342,8 +346,12 @@ impl Server {
             exchange.owes_continue = false;
         }
         core.requests += 1;
+        core.in_flight += 1;
         let now = core.now;
+        let most = core.config.requests_per_connection;
         let connection = core.connection(key)?;
+        connection.requests += 1;
+        exchange.keep_alive &= connection.requests < most;
         connection.exchange = exchange;
         connection.phase = Phase::Exchange;
         connection.dispatching = true;

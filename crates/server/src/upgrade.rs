@@ -22,6 +22,8 @@ impl Server {
         if !matches!(connection.exchange.response, Response::None) {
             return Err(SendError::AlreadyStarted);
         }
+        core.leave_exchange(id.slot());
+        let connection = &mut core.connections[id.slot()];
         connection.phase = Phase::Upgraded;
         if let Some(entry) = &mut connection.entry {
             entry.status = 101;
@@ -68,6 +70,12 @@ impl Server {
             connection.exchange.wants_writable
         });
         Ok((result, if full { WriteState::Full } else { WriteState::Ready }))
+    }
+
+    /// Bytes that one message on a connection that has left HTTP may have, as configured.
+    #[must_use]
+    pub fn message_limit(&self) -> usize {
+        self.core.borrow().config.message
     }
 
     /// End an upgraded connection: what is queued goes out, then our half is shut down.

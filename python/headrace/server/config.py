@@ -47,6 +47,14 @@ class Limits:
     keep_alive: float = 75.0
     #: Time that a connection which we closed is still read from, so that the last answer is not lost.
     linger: float = 2.0
+    #: Requests that the application is at, at a time; more are answered with 503 and Retry-After.
+    in_flight: int = 10_000
+    #: Requests of one connection; with the last it closes.
+    requests_per_connection: int = 100_000
+    #: Bytes of one WebSocket message; more ends the connection with 1009.
+    websocket_message_size: int = 16 * 1024 * 1024
+    #: Time after which a silent WebSocket client is sent a ping, and after which one that does not answer is closed.
+    websocket_ping: float = 20.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,4 +101,7 @@ class Config:
 
     def native_options(self) -> dict[str, object]:
         """The options of the native server."""
-        return {**dataclasses.asdict(self.limits), "server_header": self.server_header}
+        limits = dataclasses.asdict(self.limits)
+        # When to ping is the worker's to know.
+        del limits["websocket_ping"]
+        return {**limits, "server_header": self.server_header}

@@ -169,6 +169,10 @@ LIMIT_HELP = {
     "body_timeout": "seconds in which something of a body must arrive; then 408",
     "write_timeout": "seconds in which a client must take something of an answer",
     "keep_alive": "seconds that a connection may be idle between requests",
+    "in_flight": "requests of a worker at a time; more are answered with 503",
+    "requests_per_connection": "requests of a connection; with the last it closes",
+    "websocket_message_size": "bytes of a WebSocket message",
+    "websocket_ping": "seconds after which a silent WebSocket client is pinged, and then closed",
     "linger": "seconds that a closed connection is still read from, so that its last answer arrives",
 }
 

@@ -57,6 +57,7 @@ class Server:
         self._native: HttpServer | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watched: int | None = None
+        self._pinging: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Start the application, then accept connections.
@@ -92,6 +93,8 @@ class Server:
         self._watched = native.fileno()
         if self._watched is not None:
             loop.add_reader(self._watched, self._poll)
+        if self._interface == "asgi":
+            self._pinging = loop.call_later(self._config.limits.websocket_ping, self._ping)
         if threaded:
             self._loop = loop
             self._threads = ThreadPool(native, self._config.pool_size())
@@ -144,6 +147,8 @@ class Server:
             return
         if self._timer is not None:
             self._timer.cancel()
+        if self._pinging is not None:
+            self._pinging.cancel()
         if self._threads is not None:
             self._threads.stop()
         if self._watched is not None:
@@ -156,6 +161,13 @@ class Server:
         """Open the access log's file anew: it was moved away."""
         if self._native is not None:
             accesslog.reattach(self._native, self._config)
+
+    def _ping(self) -> None:
+        """Look after WebSockets whose clients are silent."""
+        if self._native is not None:
+            self._native.ping()
+            every = self._config.limits.websocket_ping
+            self._pinging = asyncio.get_running_loop().call_later(every, self._ping)
 
     # On a loop that is not ours
 

@@ -99,6 +99,9 @@ fn config(options: &Bound<'_, PyDict>) -> PyResult<Config> {
             "write_timeout" => config.write_timeout = seconds()?,
             "keep_alive" => config.keep_alive = seconds()?,
             "linger" => config.linger = seconds()?,
+            "in_flight" => config.in_flight = value.extract()?,
+            "requests_per_connection" => config.requests_per_connection = value.extract()?,
+            "websocket_message_size" => config.message = value.extract()?,
             "server_header" => {
                 let value: Option<String> = value.extract()?;
                 config.server_line =
@@ -254,6 +257,17 @@ impl HttpServer {
     fn abort(&self, py: Python<'_>) {
         self.state.host.server.abort();
         self.state.host.expire(py, Instant::now());
+    }
+
+    /// Ask the clients of WebSockets that were silent since the last call for a sign of life, and close those that
+    /// have given none since it asked before.
+    fn ping(&self, py: Python<'_>) {
+        let host = &self.state.host;
+        let sockets: Vec<_> = host.sockets.borrow().values().map(|socket| socket.clone_ref(py)).collect();
+        for socket in sockets {
+            socket.bind(py).get().ping();
+        }
+        host.settle(py);
     }
 
     /// Tasks of requests that are not done.

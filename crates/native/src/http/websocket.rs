@@ -64,6 +64,10 @@ struct State {
     incoming: RefCell<VecDeque<Incoming>>,
     receivers: RefCell<Vec<Py<PyAny>>>,
     senders: RefCell<Vec<Py<PyAny>>>,
+    /// Something came from the client since the last [`WebSocket::ping`].
+    heard: Cell<bool>,
+    /// That one has asked for a sign of life.
+    asked: Cell<bool>,
 }
 
 /// `await send(message)`.
@@ -111,6 +115,8 @@ impl WebSocket {
                 incoming: RefCell::default(),
                 receivers: RefCell::default(),
                 senders: RefCell::default(),
+                heard: Cell::new(true),
+                asked: Cell::new(false),
             }),
         }
     }
@@ -161,6 +167,7 @@ impl WebSocket {
     pub(crate) fn input_ready(&self, py: Python<'_>) {
         let state = &self.state;
         let Some(mut connection) = state.connection.borrow_mut().take() else { return };
+        state.heard.set(true);
         let room = MAX_WAITING.saturating_sub(state.incoming.borrow().len());
         let mut arrived = Vec::new();
         let outcome = state.host.server.converse(state.id, |input, out| {
@@ -268,6 +275,23 @@ impl WebSocket {
         Ok(Err(future))
     }
 
+    /// Ask for a sign of life where there was none since the last call; close where there was none since it was
+    /// asked for. A client that is held back is not asked: its answer would not be read.
+    pub(crate) fn ping(&self) {
+        let state = &self.state;
+        let held_back = state.incoming.borrow().len() >= MAX_WAITING;
+        if state.stage.get() != Stage::Open || held_back || state.heard.replace(false) {
+            return state.asked.set(false);
+        }
+        if state.asked.replace(true) {
+            return state.host.server.close(state.id);
+        }
+        if let Some(connection) = state.connection.borrow_mut().as_mut() {
+            // One that cannot be asked is closing already.
+            let _ = state.host.server.converse(state.id, |_, out| connection.send_ping(b"", out));
+        }
+    }
+
     /// Whether the application still owes the client a word: an answer, or a close.
     pub(crate) fn is_unfinished(&self) -> bool {
         !matches!(self.state.stage.get(), Stage::Closed | Stage::Gone)
@@ -329,7 +353,9 @@ impl State {
             }
         }
         head.extend_from_slice(b"\r\n");
-        *self.connection.borrow_mut() = Some(Connection::server(Limits::default(), answer.compression()));
+        let most = self.host.server.message_limit();
+        let limits = Limits { max_message: most, max_frame: most };
+        *self.connection.borrow_mut() = Some(Connection::server(limits, answer.compression()));
         if self.host.server.upgrade(self.id, &head).is_err() {
             self.stage.set(Stage::Gone);
             return Err(Self::gone());
