@@ -99,14 +99,21 @@ class Server:
             self._loop = loop
             self._threads = ThreadPool(native, self._config.pool_size())
 
-    async def stop(self) -> None:
-        """Let running requests end within the grace time, then stop the application."""
+    def requests(self) -> int:
+        """How many requests have come since the start."""
+        return 0 if self._native is None else self._native.statistics()["requests"]
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Let running requests end within the grace time, then stop the application.
+
+        :param grace: that time in seconds; by default the configured one.
+        """
         if self._native is not None:
             native = self._native
             native.drain()
             self._nudge()
             loop = asyncio.get_running_loop()
-            deadline = loop.time() + self._config.grace
+            deadline = loop.time() + (self._config.grace if grace is None else grace)
             # The native side has no event to wait for, and an end that comes a step late harms nobody.
             while native.statistics()["connections"] and loop.time() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(DRAIN_STEP)
