@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from headrace.bench.curves import knee
+from headrace.bench.curves import knee, untaken
 
 
 def point(value: int, rate: float, errors: int = 0) -> dict:
@@ -39,6 +39,14 @@ def test_a_value_without_any_answer_is_no_knee_and_is_named():
     said = knee("asyncpg", "connections", [point(10, 500.0), point(500, 0.0)])
     assert "500 good answers a second with connections 10" in said[0]
     assert said[1] == "asyncpg: not one answer within 8 s with connections 500."
+
+
+def test_connections_that_a_server_does_not_take_are_told():
+    points = [
+        {**point(value, 100.0), "connections_open": taken} for value, taken in ((500, 496), (4000, 2049))
+    ]
+    assert untaken("sync", points) == ["sync: of 4000 connections 1951 were not taken at the end."]
+    assert untaken("sync", points[:1]) == []
 
 
 def run(headrace: list[str], *words: str) -> subprocess.CompletedProcess[str]:

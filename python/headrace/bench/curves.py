@@ -86,9 +86,9 @@ def measure_sweeps(
                 continue
             points = [_swept(bench, scenario, case, entry, sweep, value) for value in sweep.values]
             known = [point for point in points if point is not None]
-            lines.append(
-                {"name": entry.label, "points": known, "sentences": knee(entry.label, sweep.parameter, known)}
-            )
+            said = knee(entry.label, sweep.parameter, known)
+            said += [] if sweep.variable else untaken(entry.label, known)
+            lines.append({"name": entry.label, "points": known, "sentences": said})
         described.append({"parameter": sweep.parameter, "lines": lines})
     found = [entry.json() for entry in entries]
     return {
@@ -126,6 +126,20 @@ def knee(name: str, parameter: str, points: Sequence[Mapping[str, Any]]) -> list
         why = f": {'; '.join(said)}" if said else ""
         sentences.append(f"{name}: {failed['errors']} errors with {parameter} {failed['value']}{why}.")
     return sentences
+
+
+def untaken(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence on the first number of connections that a server did not take: overload that is no error yet.
+
+    :param points: of a sweep of connections.
+    """
+    for point in points:
+        taken = point["connections_open"]
+        if taken is not None and taken < point["value"] * (1 - KNEE_GAIN):
+            return [
+                f"{name}: of {point['value']} connections {point['value'] - taken} were not taken at the end."
+            ]
+    return []
 
 
 def _with_server(bench: Bench, scenario: Scenario, case: Case, entry: Entry, use: Any) -> Any:
@@ -220,6 +234,7 @@ def _swept(
             "log": running.log(1) if found["errors"] else "",
             "status": found["load"].get("status"),
             "p99_us": found["load"]["latency_us"].get("p99"),
+            "connections_open": found["load"].get("connections_open"),
         }
 
     point: dict[str, Any] | None = _with_server(bench, scenario, at, entry, use)

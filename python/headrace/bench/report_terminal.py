@@ -97,7 +97,9 @@ def _more(case: Mapping[str, Any]) -> Iterator[str]:
     for sweep in case.get("sweeps", ()):
         for line in sweep["lines"]:
             shown = "   ".join(
-                f"{each['value']}: {each['requests_per_second']:,.0f}/s" for each in line["points"]
+                f"{each['value']}: {each['requests_per_second']:,.0f}/s"
+                + (f", p99 {each['p99_us'] / 1000:,.0f} ms" if each.get("p99_us") else "")
+                for each in line["points"]
             )
             yield f"  {line['name']}, {sweep['parameter']}   {shown}"
             yield from (f"    {sentence}" for sentence in line["sentences"])
