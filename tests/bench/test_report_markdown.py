@@ -61,6 +61,14 @@ def test_streams_stand_against_the_baselines_streams_and_what_has_no_such_peer_a
     assert "(again)" not in text
 
 
+def test_a_family_at_a_glance():
+    lines = report_markdown.glance([RUN], "ours").splitlines()
+    assert lines[2:] == [
+        "| echo: 1 KB | 10 | ours | **0.75** [0.75 0.75] of rival |",
+        "| echo: 1 KB | 10 | ours-streams | **0.75** [0.75 0.75] of rival-streams |",
+    ]
+
+
 def test_only_those_asked_for_and_the_machine_once():
     text = report_markdown.page([RUN, RUN], ["ours"])
     assert "**echo: 1 KB, 10 connections**" in text and "| ours 1.2 |" in text

@@ -28,6 +28,34 @@ def page(documents: Sequence[Mapping[str, Any]], contenders: Sequence[str] = ())
     return "\n".join([*lines, *(line for machine in machines for line in ("", machine))]).lstrip("\n") + "\n"
 
 
+def glance(documents: Sequence[Mapping[str, Any]], family: str) -> str:
+    """One table of ratios: each contender of a family against the baseline's contender of its way.
+
+    :param family: ``headrace`` stands for ``headrace``, ``headrace-streams``, ``headrace-sock``.
+    """
+    lines = [_line(("workload", "connections", "", "CPU of the baseline's")), "|---|---:|---|---:|"]
+    for document in documents:
+        for scenario in document["scenarios"]:
+            for case in scenario["cases"]:
+                measured = {each["name"]: each for each in case["contenders"] if each["rounds"]}
+                for name in (family, *(family + way for way in WAYS)):
+                    against = _peer(name, scenario["baseline"], measured) if name in measured else None
+                    if against is None:
+                        continue
+                    found = _against(measured, name, against)
+                    if found is not None:
+                        connections = str(case["connections"] or "")
+                        workload = f"{scenario['name']}: {case['name']}"
+                        lines.append(_line((workload, connections, name, f"{_ratio(found)} of {against}")))
+    return "\n".join(lines) + "\n"
+
+
+def _against(measured: Mapping[str, Any], name: str, against: str) -> Interval | None:
+    """The ratio of two contenders of a case."""
+    ours, theirs = (blocks_of(measured[each], "cpu_ns_per_request") for each in (name, against))
+    return ratio(ours, theirs)
+
+
 def _scenarios(document: Mapping[str, Any], only: set[str]) -> Iterator[str]:
     """The tables of a document."""
     for scenario in document["scenarios"]:
@@ -56,10 +84,7 @@ def _rows(scenario: Mapping[str, Any], case: Mapping[str, Any], only: set[str]) 
         if row["cpu_ns_per_request"] is None or (only and name not in only):
             continue
         against = _peer(name, scenario["baseline"], measured)
-        found = None
-        if against is not None and against != name:
-            ours, theirs = (blocks_of(measured[each], "cpu_ns_per_request") for each in (name, against))
-            found = ratio(ours, theirs)
+        found = _against(measured, name, against) if against is not None and against != name else None
         rate = row["requests_per_second"]
         noisy = row["flags"].get("noisy", 0) > NOISY_SHARE * row["rounds"]
         yield _line(
