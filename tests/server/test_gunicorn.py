@@ -24,9 +24,9 @@ async def app(scope, receive, send):
         while True:
             message = await receive()
             STARTED.append(message["type"])
+            print(message["type"], flush=True)
             await send({"type": message["type"] + ".complete"})
             if message["type"] == "lifespan.shutdown":
-                print("shut down", flush=True)
                 return
     if scope["path"] == "/slow":
         await asyncio.sleep(1)
@@ -126,11 +126,12 @@ def gunicorn(missing, tmp_path: Path):
 
 def test_asgi_with_lifespan(gunicorn) -> None:
     with gunicorn(ASGI, "-w", "2") as master:
+        master.wait_for(lambda: master.log.count("lifespan.startup") == 2)
         pid, started = master.ask()
         assert int(pid) in master.workers()
         assert started == "lifespan.startup"
         assert master.stop() == 0
-        assert master.log.count("shut down") == 2
+        assert master.log.count("lifespan.shutdown") == 2
         assert "Traceback" not in master.log
 
 
