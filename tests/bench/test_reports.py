@@ -307,3 +307,23 @@ def test_an_old_or_foreign_file_gets_one_line(tmp_path: Path, text: str | None, 
 def test_a_wrong_share_gets_one_line(tmp_path: Path):
     done = command_line("compare", "a", "b", "--fail-above", "much")
     assert done.returncode == 2 and "such as 5%" in done.stderr
+
+
+def test_the_sources_go_onto_the_page_of_runs(tmp_path: Path):
+    where, page = tmp_path / "run.json", tmp_path / "page.html"
+    where.write_text(json.dumps(run_of(base=10_000.0, ours=5_000.0)))
+    words = [sys.executable, "-m", "headrace", "bench", "sources"]
+
+    def sources(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*words, *more], capture_output=True, text=True, timeout=60, check=False)
+
+    assert sources(str(where), "--html", str(page)).returncode == 0
+    text = page.read_text()
+    assert "The five sources" in text and "1780.84" in text and "made-up" in text
+    for mistake in (
+        ["--html", str(page)],
+        [str(where), "--json", str(tmp_path / "x.json")],
+        ["--run", "--minutes", "0"],
+    ):
+        done = sources(*mistake)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr

@@ -82,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=1, metavar="N", help="seed of the order of measurements (1)"
     )
     source_parser.add_argument("--json", metavar="FILE", help="write what --run measured")
-    source_parser.add_argument("--html", metavar="FILE", help="write what --run measured as one page")
+    source_parser.add_argument("--html", metavar="FILE", help="write the runs and the figures as one page")
     showing = actions.add_parser("report", help="show a run that was written as JSON")
     showing.add_argument("files", nargs="+", metavar="RUN.json")
     showing.add_argument("--html", metavar="FILE", help="write one page of all runs in place of the table")
@@ -252,10 +252,15 @@ def compare_runs(args: argparse.Namespace) -> int:
 def list_sources(args: argparse.Namespace) -> int:
     """``bench sources``: the published figures, and ours beside them."""
     documents = [read(file) for file in args.files]
-    if not args.run and (args.json or args.html):
-        raise UsageError("--json and --html write what --run measures: add --run")
+    if args.json and not args.run:
+        raise UsageError("--json writes what --run measures: add --run")
+    if args.html and not args.run and not documents:
+        raise UsageError("--html needs runs to show: name their files, or add --run")
     if args.run:
         documents.append(measure_sources(args))
+    elif args.html:
+        writable(args.html)
+        write_page({**merged(documents), "sources": list(sources.lines(documents))}, args.html)
     for line in sources.lines(documents):
         print(line)
     return status(documents[-1]) if args.run else 0
