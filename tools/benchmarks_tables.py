@@ -37,7 +37,12 @@ def main() -> int:
     path, section, runs = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     found = [read(run) for run in runs]
     tables = f"{report_markdown.glance(found, 'headrace')}\n{report_markdown.page(found)}"
-    path.write_text(with_tables(path.read_text(), section, tables))
+    try:
+        text = with_tables(path.read_text(), section, tables)
+    except (OSError, ValueError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 1
+    path.write_text(text)
     return 0
 
 

@@ -84,3 +84,23 @@ def test_the_command_writes_a_file_and_to_standard_output(tmp_path: Path):
     subprocess.run([*command, str(out), "--contenders", "ours"], check=True, timeout=60)
     assert printed == report_markdown.page([RUN])
     assert out.read_text() == report_markdown.page([RUN], ["ours"])
+
+
+def test_the_tool_for_documents_changes_its_own_section_alone(tmp_path: Path):
+    tool = Path(__file__).resolve().parents[2] / "tools" / "benchmarks_tables.py"
+    run, page = tmp_path / "run.json", tmp_path / "benchmarks.md"
+    run.write_text(json.dumps(RUN))
+    page.write_text(
+        "before\n<!-- tables: a -->\nold\n<!-- end of tables -->\nbetween\n<!-- tables: b -->\n<!-- end of tables -->\n"
+    )
+    command = [sys.executable, str(tool), str(page)]
+    for _ in range(2):
+        subprocess.run([*command, "a", str(run)], check=True, timeout=60)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- tables: a -->") and "old" not in text
+    assert text.endswith("between\n<!-- tables: b -->\n<!-- end of tables -->\n")
+    assert text.count("**echo: 1 KB, 10 connections**") == 1
+    assert (
+        subprocess.run([*command, "c", str(run)], stderr=subprocess.PIPE, timeout=60, check=False).returncode
+        == 1
+    )
