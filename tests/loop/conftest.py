@@ -37,7 +37,7 @@ def _alive() -> Counter[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_is_left(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """No test leaves a descriptor, a loop, a transport, a reader, a task or a native handle behind.
 
     What asyncio's own loop leaves for the collector to find later is not ours to hold it to.
@@ -45,6 +45,8 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.collect()
     descriptors, handles, alive = _descriptors(), _native._handles_alive(), _alive()
     yield
+    caplog.get_records("call").clear()  # a record keeps the exception that it tells of, and that its frames
+    caplog.clear()
     gc.collect()
     callspec = getattr(request.node, "callspec", None)
     theirs = callspec is not None and callspec.params.get("new_loop") == "asyncio"
