@@ -12,7 +12,9 @@ ours (TLS in TLS, say) and debug mode get asyncio's plain path.
 from __future__ import annotations
 
 import operator
+import os
 import ssl
+import sys
 from asyncio import sslproto
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ else:
     _Protocol = sslproto.SSLProtocol
 
 _State = sslproto.SSLProtocolState
+_SSLSocket = sys.modules["_ssl"]._SSLSocket
 
 
 #: The attributes that decide whether data goes its usual way, and what they are then.
@@ -152,6 +155,7 @@ def adopt(protocol: Any) -> _native.TlsSession | None:
     if (
         type(transport) is not _Transport
         or type(ssl_object) is not ssl.SSLObject
+        or type(ssl_object._sslobj) is not _SSLSocket  # type: ignore[attr-defined]
         or type(protocol._incoming) is not ssl.MemoryBIO
         or type(protocol._outgoing) is not ssl.MemoryBIO
         or not _untouched(protocol, _PROTOCOL_METHODS)
@@ -173,4 +177,24 @@ def adopt(protocol: Any) -> _native.TlsSession | None:
     return session
 
 
-_native._define_tls(SSLProtocol, SSLTransport)
+def _finder() -> Callable[[str], int]:
+    """What finds the address of a function in the OpenSSL that ``_ssl`` is linked to; 0: it is not to be had."""
+    known = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
+    path = getattr(sys.modules.get("_ssl"), "__file__", None)
+    if not known or path is None or os.environ.get("HEADRACE_TLS") == "methods":
+        return lambda name: 0
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(path)
+    except (ImportError, OSError):
+        return lambda name: 0
+
+    def find(name: str) -> int:
+        function = getattr(library, name, None)  # an attribute only where the library has it
+        return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    return find
+
+
+_native._define_tls(SSLProtocol, SSLTransport, _finder())

@@ -88,3 +88,12 @@ def test_large_messages_over_wss(
 def test_tls_to_a_server_without_it_is_an_error(web: str, load: Load) -> None:
     result = load(web.replace("http:", "https:") + "/", "-c", "1", "-d", "0.3", expect=1)
     assert result["requests"] == 0 and sum(result["errors"].values()) > 0
+
+
+def test_echo_over_tls(serve: Serve, echo: Any, load: Load, certificate: tuple[ssl.SSLContext, Path]) -> None:
+    context, authority = certificate
+    with serve(echo, tls=context) as where:
+        for size in (1, 100_000):
+            result = load(f"tls://{where}?size={size}", "-c", "3", "-d", "0.3", "--cacert", str(authority))
+            assert result["protocol"] == "tls"
+            assert result["requests"] > 5 and not any(result["errors"].values())

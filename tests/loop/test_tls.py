@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import shutil
 import ssl
+import subprocess
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import headrace
@@ -608,6 +612,29 @@ def test_what_is_native_and_what_is_not(certificates: Certificates) -> None:
     assert headrace.run(kinds(client_context=certificates.client(sslobject_class=Own))) == (True, False)
     assert headrace.run(patched()) == (False, False)
     assert headrace.run(kinds(), debug=True) == (False, False)
+
+
+def test_both_ways_to_openssl(certificates: Certificates) -> None:
+    """Where OpenSSL's functions are not to be had, ``_ssl``'s methods do the same: all tests, in another process."""
+    if os.environ.get("HEADRACE_TLS") == "methods":
+        pytest.skip("this is the other process")
+
+    async def direct() -> bool:
+        echo, client = await connected(certificates, Echo)
+        session = client.transport._ssl_protocol._session
+        client.transport.abort()
+        await asyncio.gather(echo.lost, client.lost)
+        return bool(session.direct)
+
+    assert headrace.run(direct()) == (getattr(sys.modules["_ssl"], "__file__", None) is not None)
+    files = [__file__, str(Path(__file__).with_name("test_tls_peers.py"))]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "headrace", *files]
+    environment = dict(os.environ, HEADRACE_TLS="methods")
+    root = Path(__file__).parents[2]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=root, timeout=110, check=False
+    )
+    assert result.returncode == 0, result.stdout
 
 
 def test_streams_are_fed_natively(certificates: Certificates) -> None:

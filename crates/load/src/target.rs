@@ -97,7 +97,7 @@ pub struct RedisLoad {
 ///
 /// - `http://host[:port]/path`, `https://…` and `http+unix:PATH:/path` (the path of the socket ends at the last `:/`);
 /// - `ws://host[:port]/path` and `wss://…`;
-/// - `tcp://host:port?size=N` and `unix:PATH?size=N`: echo of N bytes (1 to 1 GiB; default 1024);
+/// - `tcp://host:port?size=N`, `tls://…` and `unix:PATH?size=N`: echo of N bytes (1 to 1 GiB; default 1024);
 /// - `redis://host[:port]?…` and `redis+unix:PATH?…`, with the options `get=W&set=W&incr=W&ping=W&keys=N&size=N&order=random|turn`:
 ///   W are weights (default: only GET; a bare name weighs 1), `keys` (1) is the number of keys, `size` (3) the
 ///   bytes of a value.
@@ -114,8 +114,18 @@ pub struct Target {
 }
 
 /// What a URL can begin with.
-const SCHEMES: [&str; 9] =
-    ["http://", "https://", "http+unix:", "ws://", "wss://", "tcp://", "unix:", "redis://", "redis+unix:"];
+const SCHEMES: [&str; 10] = [
+    "http://",
+    "https://",
+    "http+unix:",
+    "ws://",
+    "wss://",
+    "tcp://",
+    "tls://",
+    "unix:",
+    "redis://",
+    "redis+unix:",
+];
 
 /// Bytes of an echo message when the URL gives no size: the smallest that the usual echo benches send.
 const DEFAULT_ECHO_SIZE: usize = 1024;
@@ -142,12 +152,11 @@ impl Target {
             )
         } else if let Some(rest) = url.strip_prefix("http+unix:") {
             parse_http_unix(url, rest)?
-        } else if let Some(rest) = url.strip_prefix("tcp://") {
+        } else if let Some(rest) = url.strip_prefix("tcp://").or_else(|| url.strip_prefix("tls://")) {
             let (authority, options) = split_options(rest);
-            (
-                Endpoint::Tcp(host_and_port(url, authority.trim_end_matches('/'), None)?),
-                parse_echo(url, options)?,
-            )
+            let authority = authority.trim_end_matches('/');
+            tls = url.starts_with("tls://").then(|| without_port(authority).to_owned());
+            (Endpoint::Tcp(host_and_port(url, authority, None)?), parse_echo(url, options)?)
         } else if let Some(rest) = url.strip_prefix("unix:") {
             let (path, options) = split_options(rest);
             (unix_endpoint(url, path)?, parse_echo(url, options)?)
@@ -167,13 +176,14 @@ impl Target {
         Ok(Self { url: url.to_owned(), endpoint, service, tls })
     }
 
-    /// The protocol's name in reports: `http`, `ws`, `tcp`, `unix` or `redis`.
+    /// The protocol's name in reports: `http`, `ws`, `tcp`, `tls`, `unix` or `redis`.
     #[must_use]
     pub fn protocol(&self) -> &'static str {
         match (&self.service, &self.endpoint) {
             (Service::Http { .. }, _) => "http",
             (Service::WebSocket { .. }, _) => "ws",
             (Service::Redis(_), _) => "redis",
+            (Service::Echo { .. }, Endpoint::Tcp(_)) if self.tls.is_some() => "tls",
             (Service::Echo { .. }, Endpoint::Tcp(_)) => "tcp",
             (Service::Echo { .. }, Endpoint::Unix(_)) => "unix",
         }
@@ -355,6 +365,7 @@ mod tests {
         let tcp = |at: &str| Endpoint::Tcp(at.to_owned());
         assert_eq!(read("https://h/x"), Ok((tcp("h:443"), Some("h".to_owned()), "http")));
         assert_eq!(read("wss://[::1]:8/x"), Ok((tcp("[::1]:8"), Some("::1".to_owned()), "ws")));
+        assert_eq!(read("tls://h:7?size=9"), Ok((tcp("h:7"), Some("h".to_owned()), "tls")));
         assert_eq!(read("ws://h"), Ok((tcp("h:80"), None, "ws")));
     }
 

@@ -218,7 +218,7 @@ class Scenario:
     :param cases: its sizes or rungs, at least one.
     :param baseline: the contender that the others are compared with unless the user names one.
     :param transport: ``tcp``, ``udp``, ``unix``, or ``none`` for a program that times itself.
-    :param driver: who makes the load: ``load`` (``headrace load``), ``client`` (``programs/client.py``: TLS and UDP
+    :param driver: who makes the load: ``load`` (``headrace load``), ``client`` (``programs/client.py``: lines, UDP
         echo), or ``self`` (the contender's program prints its own figures).
     :param workers: worker processes of each contender.
     :param services: names of the services it needs.

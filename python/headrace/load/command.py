@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "URLs:\n"
         "  http://HOST[:PORT]/PATH  https://...  http+unix:SOCKET:/PATH\n"
         "  ws://HOST[:PORT]/PATH  wss://...          messages of --body-size (256) or --body, echoed by the server\n"
-        "  tcp://HOST:PORT?size=N  unix:SOCKET?size=N     echo of N bytes\n"
+        "  tcp://HOST:PORT?size=N  tls://…  unix:SOCKET?size=N  echo of N bytes\n"
         "  redis://HOST[:PORT]?get=W&set=W&incr=W&ping=W&keys=N&size=N&order=random|turn  redis+unix:SOCKET?...\n"
         "Exit status: 0 some requests succeeded, 1 none did, 2 wrong usage, 130 interrupted."
     )

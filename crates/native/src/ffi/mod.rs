@@ -16,6 +16,7 @@ pub(crate) mod fastcall;
 pub(crate) mod future;
 mod guarded;
 pub(crate) mod handle;
+pub(crate) mod openssl;
 pub(crate) mod operation;
 pub(crate) mod property;
 pub(crate) mod slot;

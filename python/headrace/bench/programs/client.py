@@ -1,4 +1,4 @@
-"""A load generator in Python for what ``headrace load`` does not speak: echo of lines, over TLS and UDP.
+"""A load generator in Python for what ``headrace load`` does not speak: echo of lines, and over UDP.
 
     client.py URL -c CONNECTIONS -d SECONDS [--warmup S] [--pid PID] --json -
 
@@ -13,7 +13,6 @@ import json
 import os
 import selectors
 import socket
-import ssl
 import sys
 import time
 from pathlib import Path
@@ -50,7 +49,7 @@ class Exchange:
         while self.unsent:
             try:
                 count = self.sock.send(self.unsent)
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            except BlockingIOError:
                 return
             self.unsent = self.unsent[count:]
 
@@ -59,7 +58,7 @@ class Exchange:
         while len(self.got) < len(self.message):
             try:
                 data = self.sock.recv(262144)
-            except (BlockingIOError, ssl.SSLWantReadError):
+            except BlockingIOError:
                 return False
             if not data:
                 raise ConnectionError("the server closed the connection")
@@ -85,11 +84,6 @@ def connect(url: str) -> tuple[Any, bytes]:
         return sock, message
     sock = socket.create_connection(address, TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if parts.scheme == "tls":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        return context.wrap_socket(sock), message
     return sock, message
 
 

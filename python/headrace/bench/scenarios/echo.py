@@ -120,7 +120,7 @@ def make_certificate() -> None:
 
 TLS_ECHO = Scenario(
     name="tls-echo",
-    summary="echo of 1 and 100 KB messages over TLS, 10 connections (client in Python, as for udp-echo)",
+    summary="echo of 1 and 100 KB messages over TLS, 10 connections",
     workloads={
         "loop.protocol": ("echo.py", "--api", "protocol", "--certificate", str(CERTIFICATE)),
         "loop.streams": ("echo.py", "--api", "streams", "--certificate", str(CERTIFICATE)),
@@ -135,7 +135,6 @@ TLS_ECHO = Scenario(
         for size in (1, 100)
     ),
     baseline="uvloop",
-    driver="client",
     prepare=make_certificate,
     unit="message",
 )

@@ -5,8 +5,9 @@
 //! runs for each message is here: received bytes go from the loop's buffer to OpenSSL and what it decrypts to the
 //! application; what the application writes goes to OpenSSL and what it encrypts to the transport.
 //!
-//! OpenSSL is driven by the C methods of `_ssl._SSLSocket` and `_ssl.MemoryBIO`, without the Python methods of
-//! `ssl.SSLObject`; reading ends when nothing is left, not with an exception that says so.
+//! OpenSSL is called directly on the objects that `_ssl` has made (see `ffi::openssl`); where its functions are not
+//! to be had, by the C methods of `_ssl._SSLSocket` and `ssl.MemoryBIO`. Reading ends when nothing is left, not with
+//! an exception that says so.
 
 mod read;
 mod session;
@@ -18,6 +19,8 @@ use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::ffi::openssl;
+
 pub(super) use self::read::ready;
 pub(in super::super) use self::session::TlsSession;
 
@@ -28,11 +31,20 @@ const FATAL: &str = "Fatal error on SSL protocol";
 static TRANSPORT: OnceLock<Py<PyType>> = OnceLock::new();
 
 /// Give `headrace.tls.SSLProtocol` and `SSLTransport` their native methods; to be called once in a process.
+///
+/// `find` gives the address of a function of the OpenSSL that `_ssl` is linked to, 0 where that cannot be found or
+/// this CPython's objects are not known.
 #[pyfunction]
 pub(in super::super) fn _define_tls(
     protocol: &Bound<'_, PyType>,
     transport: &Bound<'_, PyType>,
+    find: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
+    let mut addresses = [0; openssl::FUNCTIONS.len()];
+    for (address, name) in addresses.iter_mut().zip(openssl::FUNCTIONS) {
+        *address = find.call1((name,))?.extract()?;
+    }
+    openssl::load(addresses);
     if TRANSPORT.set(transport.clone().unbind()).is_err() {
         return Err(PyTypeError::new_err("the TLS transport class is defined already"));
     }

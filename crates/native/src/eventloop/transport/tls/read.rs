@@ -43,7 +43,6 @@ pub(in super::super) fn ready(
     let mut buffer = core.read_buffer.take();
     let outcome = fill(&mut buffer, channel.fd);
     let taken = if let Ok(1..) = outcome { session.receive(py, &buffer) } else { Ok(()) };
-    let record = record_length(&buffer).filter(|length| *length == buffer.len());
     core.read_buffer.replace(buffer);
     match outcome {
         Ok(0) => return ended(transport, channel),
@@ -57,7 +56,7 @@ pub(in super::super) fn ready(
             };
         }
     }
-    match taken.and_then(|()| arrived(&protocol, session, record)) {
+    match taken.and_then(|()| arrived(&protocol, session)) {
         Ok(()) => Ok(()),
         Err(error) => {
             channel.fatal_error(transport, error, "Fatal error: protocol.buffer_updated() call failed.")
@@ -65,20 +64,11 @@ pub(in super::super) fn ready(
     }
 }
 
-/// The length of the record that `data` begins with, its header included (RFC 8446, section 5.1).
-fn record_length(data: &[u8]) -> Option<usize> {
-    match *data {
-        [_, _, _, high, low, ..] => Some(5 + usize::from(u16::from_be_bytes([high, low]))),
-        _ => None,
-    }
-}
-
-/// `SSLProtocol.buffer_updated`, after the bytes have gone to OpenSSL. `record`: they are one whole record, of so
-/// many bytes.
-fn arrived(protocol: &Bound<'_, PyAny>, session: &TlsSession, record: Option<usize>) -> PyResult<()> {
+/// `SSLProtocol.buffer_updated`, after the bytes have gone to OpenSSL.
+fn arrived(protocol: &Bound<'_, PyAny>, session: &TlsSession) -> PyResult<()> {
     let py = protocol.py();
     if session.flows(py)? {
-        return report(protocol, do_read_flowing(protocol, session, record));
+        return report(protocol, do_read_flowing(protocol, session));
     }
     let usual =
         is_wrapped(protocol)? && !protocol.getattr(pyo3::intern!(py, "_app_reading_paused"))?.is_truthy()?;
@@ -89,16 +79,9 @@ fn arrived(protocol: &Bound<'_, PyAny>, session: &TlsSession, record: Option<usi
 }
 
 /// `SSLProtocol._do_read`, where data flows.
-fn do_read_flowing(protocol: &Bound<'_, PyAny>, session: &TlsSession, record: Option<usize>) -> PyResult<()> {
+fn do_read_flowing(protocol: &Bound<'_, PyAny>, session: &TlsSession) -> PyResult<()> {
     let py = protocol.py();
-    let decrypted = match record {
-        Some(length) => session.decrypt_record(py, length)?,
-        None => None,
-    };
-    let decrypted = match decrypted {
-        Some(decrypted) => decrypted,
-        None => session.decrypt(py)?,
-    };
+    let decrypted = session.decrypt(py)?;
     hand_out(protocol, session, &decrypted)?;
     if session.flows(py)? && session.unsent(py)? == 0 {
         return Ok(());

@@ -9,11 +9,15 @@ use pyo3::types::{PyBytes, PyType};
 
 use super::super::super::reader::ReaderState;
 use super::super::stream::Stream;
+use crate::ffi::openssl::{Answer, Connection};
 use crate::ffi::{Guarded, bytes, view};
 
 /// The longest plaintext of one record (RFC 8446, section 5.1).
 const RECORD: usize = 16 * 1024;
 
+/// What TLS 1.3 adds to a record without padding: header, content type and tag (RFC 8446, section 5.2). A `bytes` of
+/// just the right size need not be shrunk; where there is more, it comes with the next one.
+const OVERHEAD: usize = 5 + 1 + 16;
 /// Up to this size a copy is cheaper than a view.
 const COPIED: usize = 4 * 1024;
 
@@ -24,6 +28,8 @@ pub(crate) struct TlsSession {
 }
 
 struct State {
+    /// OpenSSL's own objects within the three below; `None`: they are driven by `_ssl`'s methods.
+    direct: Option<Connection>,
     /// `_ssl._SSLSocket`, whose methods are C.
     connection: Py<PyAny>,
     /// `ssl.MemoryBIO`: what the peer has sent.
@@ -60,12 +66,18 @@ impl TlsSession {
     /// `connection` is an `_ssl._SSLSocket` made over the two `ssl.MemoryBIO`s; `backlog` is the protocol's deque of
     /// data that waits to be encrypted.
     #[new]
-    fn new(connection: Py<PyAny>, incoming: Py<PyAny>, outgoing: Py<PyAny>, backlog: Py<PyAny>) -> Self {
+    fn new(
+        connection: &Bound<'_, PyAny>,
+        incoming: &Bound<'_, PyAny>,
+        outgoing: &Bound<'_, PyAny>,
+        backlog: Py<PyAny>,
+    ) -> Self {
         Self {
             state: Guarded::new(State {
-                connection,
-                incoming,
-                outgoing,
+                direct: Connection::of(connection, incoming, outgoing),
+                connection: connection.clone().unbind(),
+                incoming: incoming.clone().unbind(),
+                outgoing: outgoing.clone().unbind(),
                 stream: RefCell::default(),
                 backlog,
                 usual: Cell::new(false),
@@ -91,6 +103,12 @@ impl TlsSession {
         let old = self.state.stream.replace(stream);
         drop(old);
         Ok(())
+    }
+
+    /// Whether OpenSSL is called without `_ssl` in between.
+    #[getter]
+    fn direct(&self) -> bool {
+        self.state.direct.is_some()
     }
 
     /// Whether a stream reader is fed natively.
@@ -122,6 +140,11 @@ impl TlsSession {
 
     /// Give OpenSSL what the peer has sent.
     pub(super) fn receive(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        if let Some(direct) = &self.state.direct
+            && direct.receive(py, data)
+        {
+            return Ok(());
+        }
         let incoming = self.state.incoming.bind(py);
         let name = pyo3::intern!(py, "write");
         if data.len() <= COPIED {
@@ -132,64 +155,60 @@ impl TlsSession {
 
     /// Bytes of the peer that OpenSSL has not taken yet.
     pub(super) fn unread(&self, py: Python<'_>) -> PyResult<usize> {
+        if let Some(direct) = &self.state.direct {
+            return Ok(direct.unread(py));
+        }
         self.state.incoming.bind(py).getattr(pyo3::intern!(py, "pending"))?.extract()
     }
 
     /// Bytes that are to be sent.
     pub(super) fn unsent(&self, py: Python<'_>) -> PyResult<usize> {
+        if let Some(direct) = &self.state.direct {
+            return Ok(direct.unsent(py));
+        }
         self.state.outgoing.bind(py).getattr(pyo3::intern!(py, "pending"))?.extract()
     }
 
     /// Take what is to be sent.
     pub(super) fn take_outgoing<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(direct) = &self.state.direct {
+            let take = |space: &mut [MaybeUninit<u8>]| Ok::<_, PyErr>(direct.take(py, space));
+            return Ok(bytes::filled(py, direct.unsent(py), take)??.into_any());
+        }
         self.state.outgoing.bind(py).call_method0(pyo3::intern!(py, "read"))
     }
 
     /// Bytes of the record last read that OpenSSL has decrypted and not given out.
     fn decrypted(&self, py: Python<'_>) -> PyResult<usize> {
+        if let Some(direct) = &self.state.direct {
+            return Ok(direct.decrypted(py));
+        }
         self.state.connection.bind(py).call_method0(pyo3::intern!(py, "pending"))?.extract()
     }
 
-    /// Encrypt `data`, an object with a buffer.
-    pub(super) fn encrypt(&self, data: Borrowed<'_, '_, PyAny>) -> PyResult<Outcome> {
+    /// Encrypt `data`.
+    pub(super) fn encrypt(&self, data: &Bound<'_, PyBytes>) -> PyResult<Outcome> {
         let py = data.py();
+        match self.state.direct.as_ref().map(|direct| direct.write(py, data.as_bytes())) {
+            Some(Answer::Done(count)) => return Ok(Outcome::Done(count)),
+            Some(Answer::WantRead) => return Ok(Outcome::Again),
+            Some(Answer::Other) | None => {}
+        }
         let outcome = self.state.connection.bind(py).call_method1(pyo3::intern!(py, "write"), (data,));
         again_or(py, outcome)
     }
 
     fn decrypt_into(&self, py: Python<'_>, space: &mut [MaybeUninit<u8>]) -> PyResult<Outcome> {
+        match self.state.direct.as_ref().map(|direct| direct.read(py, space)) {
+            Some(Answer::Done(count)) => return Ok(Outcome::Done(count)),
+            Some(Answer::WantRead) => return Ok(Outcome::Again),
+            Some(Answer::Other) | None => {}
+        }
         let length = space.len();
         let outcome = view::writable(py, space, |view| {
             self.state.connection.bind(py).call_method1(pyo3::intern!(py, "read"), (length, view))
         });
         again_or(py, outcome)
-    }
-
-    /// Decrypt all that has come, when that is one whole record of `length` bytes, header included, as far as its
-    /// header tells; `None`: it was not.
-    pub(super) fn decrypt_record<'py>(
-        &self,
-        py: Python<'py>,
-        length: usize,
-    ) -> PyResult<Option<Decrypted<'py>>> {
-        if self.state.partial.get() || self.unread(py)? != length {
-            return Ok(None);
-        }
-        let outcome = self.state.connection.bind(py).call_method1(pyo3::intern!(py, "read"), (length,));
-        match outcome {
-            // The plaintext is shorter than the record, so this is all of it.
-            Ok(data) => {
-                let data = data.cast_into::<PyBytes>()?;
-                let ended = data.as_bytes().is_empty();
-                Ok(Some(Decrypted { data, ended }))
-            }
-            Err(error) if is_again(py, &error)? => {
-                // A record that is not for the application; or half of one, if the header lied.
-                self.state.partial.set(true);
-                Ok(Some(Decrypted { data: PyBytes::new(py, b""), ended: false }))
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Decrypt all that has come.
@@ -203,8 +222,9 @@ impl TlsSession {
             return Ok(Decrypted { data: PyBytes::new(py, b""), ended: false });
         }
         loop {
-            // Plaintext is never longer than its record; of a record begun earlier a part is in OpenSSL already.
-            let capacity = left + if self.state.partial.get() { RECORD } else { 0 };
+            // Plaintext is shorter than its record; of a record begun earlier a part is in OpenSSL already.
+            let earlier = if self.state.partial.get() { RECORD } else { 0 };
+            let capacity = (left + earlier).saturating_sub(OVERHEAD).max(1);
             let mut ended = false;
             let mut more = 0;
             let data = bytes::filled(py, capacity, |space| -> PyResult<usize> {

@@ -76,7 +76,7 @@ fn open<'py>(
 fn write_data(protocol: &Bound<'_, PyAny>, session: &TlsSession, data: &Bound<'_, PyBytes>) -> PyResult<()> {
     let py = protocol.py();
     let length = data.as_bytes().len();
-    let count = match session.encrypt(data.as_any().as_borrowed())? {
+    let count = match session.encrypt(data)? {
         Outcome::Done(count) if count == length && session.flows(py)? => return pass_on(protocol, session),
         Outcome::Done(count) => count,
         Outcome::Again => 0,
