@@ -376,6 +376,10 @@ impl Server {
             return BodyRead::Finished;
         }
         if connection.exchange.inbound.is_empty() && !connection.exchange.decoder.is_done() {
+            if connection.exchange.is_complete() {
+                // What was not read before the answer's end never will be: a fault in it would be answered too.
+                return BodyRead::Disconnected;
+            }
             core.ask_for_body(id);
         }
         let Some(connection) = core.in_exchange(id) else { return BodyRead::Disconnected };
