@@ -29,6 +29,8 @@ IDLE_LIMIT = 0.05
 #: How long it is left alone to find that out: the end of its last connections first, in seconds; and how often it is
 #: looked at, since a server may have a queue of requests to work off whose clients are gone.
 IDLE_PAUSE, IDLE_LOOK, IDLE_LOOKS = 0.05, 0.15, 8
+#: Seconds that a server may take to work off what a load left behind, and between looks at it.
+SETTLE, SETTLE_LOOK = 3.0, 0.05
 #: A busy client is the limit only where the server was not: below this share of its core.
 SERVER_BUSY = 0.95
 #: With fewer rounds no verdict is given: an interval of two values says nothing.
@@ -351,6 +353,8 @@ class Bench:
         used = cpu_time(pid) - before if pid else CpuTime()
         used_ns = used.ns if pid else result["server"]["cpu_ns"]
         disturbed = machine.disturbance(self._cores.server).since(machine_before, elapsed, used_ns)
+        if pid and scenario.least_seconds and entry.idle_share <= IDLE_LIMIT:
+            _settle(pid)
         wait_share = used.wait_ns / max(used.ns + used.wait_ns, 1)
         found = {
             "cpu_ns_per_request": _cpu_per_request(result),
@@ -386,6 +390,19 @@ class Bench:
     def _log_of(live: tuple[Entry, Running | None, Endpoint] | None) -> str:
         """The end of a live contender's log."""
         return live[1].log() if live is not None and live[1] is not None else ""
+
+
+def _settle(pid: int) -> None:
+    """Wait until a server has worked off the requests whose clients are gone, or for ``SETTLE`` seconds.
+
+    They would take the cores from whoever is measured next, and its own next round would begin behind them.
+    """
+    end = time.monotonic() + SETTLE
+    while time.monotonic() < end:
+        before = cpu_time(pid)
+        time.sleep(SETTLE_LOOK)
+        if (cpu_time(pid) - before).ns <= IDLE_LIMIT * SETTLE_LOOK * 1e9:
+            return
 
 
 def flags(found: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
