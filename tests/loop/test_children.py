@@ -25,8 +25,10 @@ def zombies() -> list[str]:
     """Children of this process that have ended and were not waited for."""
     found = []
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as file:
-            for pid in file.read().split():
+        with contextlib.suppress(FileNotFoundError):  # a thread, or a child, that has gone meanwhile
+            with open(f"/proc/self/task/{task}/children") as file:
+                children = file.read().split()
+            for pid in children:
                 with open(f"/proc/{pid}/stat") as stat:
                     if stat.read().rpartition(")")[2].split()[0] == "Z":
                         found.append(pid)
