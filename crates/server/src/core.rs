@@ -294,7 +294,8 @@ impl Core {
     pub(crate) fn watch(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let reads = match connection.phase {
-            Phase::Head => !connection.has_unseen_input(),
+            // The next request waits for the answer before it to be out: theirs must not mix.
+            Phase::Head => connection.output.is_empty() && !connection.has_unseen_input(),
             Phase::Closing => true,
             Phase::Exchange | Phase::Upgraded if connection.exchange.disconnected => false,
             Phase::Upgraded => connection.input.len() < HIGH_WATER,
@@ -302,7 +303,9 @@ impl Core {
             Phase::Exchange => connection.exchange.inbound.len() < BODY_HIGH_WATER,
         };
         let mut interest = if reads { Interest::READ } else { Interest::NONE };
-        if !reads && !connection.exchange.disconnected {
+        // Between requests nobody asks whether the client has ended its half: it may, and still take the answer.
+        let answers = connection.phase == Phase::Head && !connection.output.is_empty();
+        if !reads && !answers && !connection.exchange.disconnected {
             interest = interest.with(Interest::READ_CLOSED);
         }
         if connection.output.pending() > 0 {

@@ -163,6 +163,7 @@ impl Server {
             && let Some(connection) = core.connection(key)
         {
             match connection.phase {
+                Phase::Head if !connection.output.is_empty() => {}
                 Phase::Head => {
                     drop(core);
                     self.read_head(app, key);
