@@ -111,6 +111,11 @@ impl Server {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let core = self.core.borrow();
+        debug_assert_eq!(
+            core.in_flight,
+            core.connections.iter().filter(|(_, c)| c.phase == Phase::Exchange).count(),
+            "what is counted is what there is"
+        );
         Statistics {
             connections: core.connections.len(),
             accepted: core.accepted,

@@ -100,6 +100,8 @@ pub struct Connection<R> {
     /// What is here of the payload of a control frame that lies in more than one input.
     control: Vec<u8>,
     codec: Option<Box<Codec>>,
+    /// What the peer did wrong, while its end is put off.
+    held: Option<Fault>,
 }
 
 impl Connection<Server> {
@@ -130,6 +132,7 @@ impl<R: Role> Connection<R> {
             message: None,
             control: Vec::new(),
             codec: compression.map(|compression| Box::new(Codec::new(compression))),
+            held: None,
         }
     }
 
@@ -151,7 +154,17 @@ impl<R: Role> Connection<R> {
     ///
     /// An uncompressed message in one frame that lies whole in `input` is lent from there, with no allocation.
     pub fn receive<'a>(&mut self, input: &mut &'a mut [u8], out: &mut Vec<u8>) -> Option<Event<'a>> {
-        while self.state != State::Closed {
+        let event = self.receive_holding(input, out);
+        if matches!(event, Some(Event::Failed(_))) {
+            self.fail(out);
+        }
+        event
+    }
+
+    /// As [`receive`](Self::receive), but for [`Event::Failed`]: the close frame is not written yet, so that messages
+    /// which came before the fault can still be answered. Nothing more is received; [`fail`](Self::fail) ends it.
+    pub fn receive_holding<'a>(&mut self, input: &mut &'a mut [u8], out: &mut Vec<u8>) -> Option<Event<'a>> {
+        while self.state != State::Closed && self.held.is_none() {
             let step = self.next_frame(input).and_then(|frame| match frame {
                 Some(frame) => self.take_payload(frame, input, out),
                 None => Ok(Step::NeedMore),
@@ -161,13 +174,21 @@ impl<R: Role> Connection<R> {
                 Ok(Step::NeedMore) => return None,
                 Ok(Step::Event(event)) => return Some(event),
                 Err(fault) => {
-                    self.close(fault.code(), fault.reason(), out);
+                    self.held = Some(fault);
                     return Some(Event::Failed(fault));
                 }
             }
         }
         *input = &mut [];
         None
+    }
+
+    /// Ends the connection for the fault that [`receive_holding`](Self::receive_holding) has found; without one, does
+    /// nothing.
+    pub fn fail(&mut self, out: &mut Vec<u8>) {
+        if let Some(fault) = self.held.take() {
+            self.close(fault.code(), fault.reason(), out);
+        }
     }
 
     /// Appends a text message to `out`, compressed if that was negotiated and it is not below the threshold.

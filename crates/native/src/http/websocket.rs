@@ -46,7 +46,15 @@ enum Stage {
 enum Incoming {
     Text(Py<PyString>),
     Bytes(Py<PyBytes>),
-    Disconnect { code: u16, reason: String },
+    Disconnect {
+        code: u16,
+        reason: String,
+    },
+    /// The client broke the protocol behind messages that are in the queue: they are answered before it ends.
+    Failed {
+        code: u16,
+        reason: &'static str,
+    },
 }
 
 /// One WebSocket of an ASGI application.
@@ -159,6 +167,10 @@ impl WebSocket {
             Incoming::Text(text) => message.set_item(intern!(py, "text"), text)?,
             Incoming::Bytes(bytes) => message.set_item(intern!(py, "bytes"), bytes)?,
             Incoming::Disconnect { code, reason } => return disconnect(py, code, &reason).map(Ok),
+            Incoming::Failed { code, reason } => {
+                state.fail(py);
+                return disconnect(py, code, reason).map(Ok);
+            }
         }
         Ok(Ok(message.into_any()))
     }
@@ -168,12 +180,13 @@ impl WebSocket {
         let state = &self.state;
         let Some(mut connection) = state.connection.borrow_mut().take() else { return };
         state.heard.set(true);
-        let room = MAX_WAITING.saturating_sub(state.incoming.borrow().len());
+        let waiting = state.incoming.borrow().len();
+        let room = MAX_WAITING.saturating_sub(waiting);
         let mut arrived = Vec::new();
         let outcome = state.host.server.converse(state.id, |input, out| {
             let mut rest = &mut input[..];
             while arrived.len() < room
-                && let Some(event) = connection.receive(&mut rest, out)
+                && let Some(event) = connection.receive_holding(&mut rest, out)
             {
                 arrived.push(match event {
                     Event::Text(text) => Incoming::Text(PyString::new(py, &text).unbind()),
@@ -182,7 +195,11 @@ impl WebSocket {
                     Event::Close(close) => {
                         Incoming::Disconnect { code: close.code.get(), reason: close.reason.to_string() }
                     }
+                    Event::Failed(fault) if waiting + arrived.len() > 0 => {
+                        Incoming::Failed { code: fault.code().get(), reason: fault.reason() }
+                    }
                     Event::Failed(fault) => {
+                        connection.fail(out);
                         Incoming::Disconnect { code: fault.code().get(), reason: fault.reason().to_owned() }
                     }
                 });
@@ -440,6 +457,17 @@ impl State {
         }
         self.send_close(code, reason.as_deref().unwrap_or_default());
         Ok(WriteState::Ready)
+    }
+
+    /// End a conversation whose client broke the protocol, now that what came before is answered.
+    fn fail(&self, py: Python<'_>) {
+        self.stage.set(Stage::Gone);
+        if let Some(connection) = self.connection.borrow_mut().as_mut() {
+            // A client that has gone meanwhile has no need of it.
+            let _ = self.host.server.converse(self.id, |_, out| connection.fail(out));
+        }
+        self.host.server.hang_up(self.id);
+        wake(py, self.senders.take());
     }
 
     /// Send a close frame, and end our half behind it.
