@@ -37,6 +37,17 @@ pub struct RequestHead<'h, 'b> {
     pub length: usize,
 }
 
+impl<'b> RequestHead<'_, 'b> {
+    /// What the Host field would say, where it is absent and the target says it: a request of HTTP/1.0 in absolute
+    /// form (RFC 9112 section 3.2.2).
+    #[must_use]
+    pub fn implied_host(&self) -> Option<&'b [u8]> {
+        self.target
+            .authority
+            .filter(|_| !self.fields.iter().any(|field| field.name.eq_ignore_ascii_case("host")))
+    }
+}
+
 /// Bytes of a method. The longest in IANA's registry has 17; RFC 9112 section 3 answers a longer one by 501.
 const MAX_METHOD: usize = 32;
 

@@ -302,6 +302,9 @@ impl Asgi {
             py,
             head.fields.iter().map(|field| (self.names.get(py, field.name), PyBytes::new(py, field.value))),
         )?;
+        if let Some(host) = head.implied_host() {
+            headers.append((PyBytes::new(py, b"host"), PyBytes::new(py, host)))?;
+        }
         scope.set_item(intern!(py, "headers"), headers)?;
         if let Some(extensions) = &*self.extensions.borrow() {
             // A copy: what an application adds for one request must not be there in the next.

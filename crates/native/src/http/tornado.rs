@@ -136,6 +136,9 @@ impl Tornado {
                 let value = latin1(py, field.value);
                 headers.call_method1(intern!(py, "add"), (field.name, value))?;
             }
+            if let Some(host) = head.implied_host() {
+                headers.call_method1(intern!(py, "add"), (intern!(py, "Host"), latin1(py, host)))?;
+            }
             return Ok(headers);
         }
         let lists = PyDict::new(py);
@@ -146,6 +149,9 @@ impl Tornado {
                 None => lists.set_item(name, PyList::new(py, [value])?)?,
                 Some(values) => values.cast::<PyList>()?.append(value)?,
             }
+        }
+        if let Some(host) = head.implied_host() {
+            lists.set_item(intern!(py, "Host"), PyList::new(py, [latin1(py, host)])?)?;
         }
         let headers = class.call_method1(intern!(py, "__new__"), (class,))?;
         headers.setattr(intern!(py, "_as_list"), lists)?;

@@ -67,6 +67,9 @@ impl Environs {
                 }
             }
         }
+        if let Some(host) = head.implied_host() {
+            environ.set_item(intern!(py, "HTTP_HOST"), latin1(py, host))?;
+        }
         if let Some(peer) = from.peer {
             let (address, port) = self.client(py, from, peer);
             environ.set_item(intern!(py, "REMOTE_ADDR"), address)?;
