@@ -1,8 +1,8 @@
 """Put the figures of a run into both READMEs, between their `figures` marks, so that nobody types them.
 
-    python tools/readme_figures.py RUN.json
+    python tools/readme_figures.py RUN.json...
 
-RUN.json is what `headrace bench run http-hello tcp-echo --json RUN.json` wrote.
+The runs, as `headrace bench run --json RUN.json` writes them, have `http-hello` and `tcp-echo` between them.
 """
 
 # ruff: noqa: RUF001 (Chinese punctuation is meant)
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ SERVERS = {
     "granian-asgi": "uvicorn",
     "fastpysgi-asgi": "uvicorn",
     "headrace-wsgi": "granian-wsgi",
+    "headrace-wsgi-threads": "granian-wsgi",
     "granian-wsgi": "",
     "fastpysgi-wsgi": "granian-wsgi",
     "gunicorn-gthread": "granian-wsgi",
@@ -66,13 +67,13 @@ WORDS = {
 }
 
 
-def main(path: str) -> None:
+def main(paths: Sequence[str]) -> None:
     """Rewrite both READMEs."""
-    document = json.loads(Path(path).read_text())
+    documents = [json.loads(Path(path).read_text()) for path in paths]
     for name, words in WORDS.items():
         readme = ROOT / name
         text = readme.read_text(encoding="utf-8")
-        section = "\n".join(tables(document, words))
+        section = "\n".join(tables(documents, words))
         changed, count = re.subn(
             r"(<!-- figures -->\n).*?(<!-- /figures -->)",
             lambda marks: f"{marks[1]}{section}\n{marks[2]}",  # noqa: B023
@@ -84,9 +85,10 @@ def main(path: str) -> None:
         readme.write_text(changed, encoding="utf-8")
 
 
-def tables(document: Mapping[str, Any], words: Mapping[str, Any]) -> Iterator[str]:
+def tables(documents: Sequence[Mapping[str, Any]], words: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the section."""
-    scenarios = {each["name"]: each for each in document["scenarios"]}
+    scenarios = {each["name"]: each for document in documents for each in document["scenarios"]}
+    document = documents[-1]
     rows = figures(scenarios["http-hello"]["cases"][0])
     yield from (words["http"], "", line(words["head"]), "|---|---:|---|---:|")
     for name, against in SERVERS.items():
@@ -136,6 +138,6 @@ def line(cells: Any) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(sys.argv[1:])
