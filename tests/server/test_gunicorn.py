@@ -91,7 +91,7 @@ def gunicorn(missing, tmp_path: Path):
         missing("gunicorn")
 
     @contextmanager
-    def run(text: str, *options: str) -> Iterator[Master]:
+    def run(text: str, *options: str, starts: bool = True) -> Iterator[Master]:
         tmp_path.joinpath("it.py").write_text(text)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -109,7 +109,8 @@ def gunicorn(missing, tmp_path: Path):
                 with socket.socket() as probe:
                     return probe.connect_ex(("127.0.0.1", port)) == 0
 
-            master.wait_for(listens)
+            if starts:
+                master.wait_for(listens)
             yield master
         finally:
             # The workers see that their parent has gone, and end.
@@ -247,7 +248,7 @@ def test_a_start_that_fails_is_told(gunicorn) -> None:
     failing = ASGI.replace(
         'message["type"] + ".complete"', '"lifespan.startup.failed", "message": "no database"'
     )
-    with gunicorn(failing) as master:
+    with gunicorn(failing, starts=False) as master:
         assert master.process.wait(20) == 3
         assert "The application did not start: no database" in master.log
         assert "Traceback" not in master.log.split("The application")[0]
