@@ -92,6 +92,7 @@ struct Input<'a> {
     at_once: Vec<Act>,
     small_body: bool,
     late: bool,
+    gather: bool,
     steps: Vec<Step<'a>>,
 }
 
@@ -417,6 +418,7 @@ fuzz_target!(|input: Input<'_>| {
     let config = Config {
         body: if input.small_body { 20 } else { 1 << 30 },
         body_limit_is_late: input.late,
+        gather_pieces: input.gather,
         ..Config::default()
     };
     let server = Server::new(config, Arc::clone(&poller), 0, now);

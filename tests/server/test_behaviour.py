@@ -69,6 +69,19 @@ async def app(scope, receive, send):
         finally:
             events.append(f"sent {sent < 3000}")
         await send({"type": "http.response.body", "body": b""})
+    elif path == "/pieces":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"%d," % number, "more_body": True})
+        if scope["query_string"] == b"large":
+            await send({"type": "http.response.body", "body": b"x" * 9000, "more_body": True})
+        while "go on" not in events:
+            await asyncio.sleep(0.02)
+        events.remove("go on")
+        await send({"type": "http.response.body", "body": b"end"})
+    elif path == "/go-on":
+        events.append("go on")
+        await answer(send, b"")
     elif path == "/context":
         before = variable.get()
         variable.set(1)
@@ -256,6 +269,20 @@ def test_a_client_that_does_not_read_holds_the_application_back(served) -> None:
     # Its leaving ends the application's work, and is no error.
     wait_for_event(served, "sent True")
     assert "ClientDisconnected" not in served.log
+
+
+@pytest.mark.parametrize("query", ["", "?large"])
+def test_pieces_go_out_before_the_application_waits(served, query: str) -> None:
+    with connect(served) as sock:
+        sock.sendall(get("/pieces" + query, "Connection: close"))
+        expected = b"2\r\n0,\r\n2\r\n1,\r\n2\r\n2,\r\n"
+        if query:
+            expected += b"2328\r\n" + b"x" * 9000 + b"\r\n"
+        got = sock.recv(65536)
+        while not got.endswith(expected):
+            got += sock.recv(65536)
+        ask(served, "/go-on")
+        assert read_all(sock) == b"3\r\nend\r\n0\r\n\r\n"
 
 
 def test_a_slow_reader_gets_everything(served) -> None:

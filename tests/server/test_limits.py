@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.utils
+import re
 import socket
 import time
 from contextlib import ExitStack
@@ -12,7 +14,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 APPLICATION = """
-import asyncio, json
+import asyncio, json, time
+
+LARGE = 8 << 20
 
 gone = []
 
@@ -24,16 +28,19 @@ async def app(scope, receive, send):
             await send({"type": "websocket.send", "text": str(len(message.get("text") or message["bytes"]))})
         gone.append(message["code"])
     elif scope["type"] == "http":
-        if scope["path"] == "/slow":
+        if scope["path"].startswith("/slow"):
             await asyncio.sleep(1)
-        body = json.dumps(gone).encode()
+        body = bytes(LARGE) if scope["path"] == "/slow-large" else json.dumps(gone).encode()
         await send({"type": "http.response.start", "status": 200,
                     "headers": [(b"content-length", b"%d" % len(body))]})
         await send({"type": "http.response.body", "body": body})
 
 def wsgi(environ, start_response):
-    start_response("200 OK", [("Content-Length", "2")])
-    return [b"ok"]
+    if environ["PATH_INFO"].startswith("/slow"):
+        time.sleep(1)
+    body = bytes(LARGE) if environ["PATH_INFO"] == "/slow-large" else b"ok"
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
 """
 
 
@@ -134,3 +141,35 @@ def test_silent_web_sockets(serve, folder: Path) -> None:
             time.sleep(1)
             alive.send("still here")
             assert alive.recv(10) == "10"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["limited:app"], ["limited:wsgi"], ["limited:wsgi", "--concurrency", "threads"]],
+    ids=["asgi", "inline", "threads"],
+)
+def test_the_time_that_an_application_takes_is_not_its_client_s(
+    serve, folder: Path, arguments: list[str]
+) -> None:
+    """An answer's Date, the time to take it in, and that to send the next request count from the answer on."""
+    name, *options = arguments
+    limits = ["--keep-alive", "0.8", "--write-timeout", "0.8"]
+    with serve(name, folder, *options, *limits) as running:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=10) as client:
+            earliest = int(time.time() + 1)
+            client.sendall(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+            head = client.recv(65536)
+            date = email.utils.parsedate_to_datetime(re.search(rb"date: (.*?)\r\n", head)[1].decode())
+            assert date.timestamp() >= earliest
+            time.sleep(0.3)
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            client.settimeout(10)
+            client.connect(("127.0.0.1", running.port))
+            client.sendall(b"GET /slow-large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            client.recv(1)
+            time.sleep(0.4)
+            size = sum(len(part) for part in iter(lambda: client.recv(1 << 20), b""))
+            assert size > 8 << 20

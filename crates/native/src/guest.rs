@@ -22,6 +22,9 @@ pub(crate) trait Guest {
     /// When [`Guest::expire`] wants to be called next; asked before each wait.
     fn next_deadline(&self) -> Option<Instant>;
 
+    /// Whether something was put off that [`Guest::expire`] is to do before the loop waits.
+    fn has_work(&self) -> bool;
+
     /// The deadline has passed. May run Python code; must not raise.
     fn expire(&self, py: Python<'_>, now: Instant);
 

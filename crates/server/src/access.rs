@@ -3,7 +3,6 @@
 //! A sink that does not keep up (a pipe that nobody reads) never stops the server: lines beyond the buffer are
 //! dropped, and counted.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -66,8 +65,6 @@ pub(crate) struct AccessLog {
     due: Option<Instant>,
     /// The sink took no more when it was last tried.
     blocked: bool,
-    /// `due` was set, and nobody has asked for it yet.
-    news: Cell<bool>,
     dropped: u64,
     // Boxed on purpose: they move between here and the connections.
     #[allow(clippy::vec_box)]
@@ -85,7 +82,6 @@ impl AccessLog {
             lines: Vec::new(),
             due: None,
             blocked: false,
-            news: Cell::new(false),
             dropped: 0,
             spare: Vec::new(),
         })
@@ -98,13 +94,7 @@ impl AccessLog {
 
     /// When [`AccessLog::write`] is to be called.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.news.set(false);
         self.due
-    }
-
-    /// Whether there is a time to be asked for that nobody knows yet.
-    pub(crate) fn has_news(&self) -> bool {
-        self.news.get()
     }
 
     /// Note a request. `bytes` begin with its head, which need not have been understood.
@@ -142,7 +132,6 @@ impl AccessLog {
             self.format.line(&mut self.lines, &entry, peer, date_line, now - entry.started);
             if self.due.is_none() {
                 self.due = Some(now + DELAY);
-                self.news.set(true);
             }
             if self.lines.len() >= WRITE_AT && !self.blocked {
                 self.write(now);
@@ -388,7 +377,7 @@ mod tests {
         drop(reader);
         let entry = log.begin(b"GET / HTTP/1.1\r\n", &[], Instant::now());
         log.end(entry, None, DATE);
-        assert!(log.has_news() && log.due().is_some() && !log.has_news());
+        assert!(log.due().is_some());
         log.write(Instant::now());
         assert_eq!((log.dropped(), log.due()), (1, None));
     }

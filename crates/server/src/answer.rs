@@ -43,7 +43,7 @@ impl Server {
     /// Send a piece of the answer's body; the last one when `more` is false.
     ///
     /// What goes out at once is sent from where it is; `keep` is called only when some of a large piece must
-    /// wait for the client.
+    /// wait for the client. Small pieces may wait for others: see [`crate::Config::gather_pieces`].
     ///
     /// # Errors
     /// [`SendError`]; after [`SendError::TooShort`] the connection is broken off.
@@ -173,7 +173,7 @@ impl Core {
         if let Framing::Length(_) = framing {
             if length > left || !more && length < left {
                 let error = if length > left { SendError::TooLong } else { SendError::TooShort };
-                self.close(slot);
+                self.break_off(slot);
                 return Err(error);
             }
             left -= length;
@@ -227,7 +227,12 @@ impl Core {
         if body.len() <= COPY_UP_TO {
             output.append(body);
             output.append(tail);
-        } else if output.has_payloads() {
+            if more {
+                self.flush_soon(slot);
+            }
+            return;
+        }
+        if output.has_payloads() {
             output.push(Piece::Bytes(keep()));
             output.append(tail);
         } else {

@@ -39,6 +39,10 @@ pub struct Config {
     /// The application may raise that limit for a request once it has seen its head: a length beyond it is refused
     /// by [`crate::Server::refuse_long_body`], not at once.
     pub body_limit_is_late: bool,
+    /// Hold small pieces of an answer back until [`crate::Server::expire`] or the end of [`crate::Server::ready`], so
+    /// that what the application sends in one go is one system call. Otherwise each goes out at once, as WSGI
+    /// demands (PEP 3333, "Buffering and Streaming").
+    pub gather_pieces: bool,
     /// See [`DEFAULT_HEAD_TIMEOUT`]; past it the answer is 408.
     pub head_timeout: Duration,
     /// See [`DEFAULT_KEEP_ALIVE`].
@@ -67,6 +71,7 @@ impl Default for Config {
             head: Limits::default(),
             body: DEFAULT_BODY,
             body_limit_is_late: false,
+            gather_pieces: false,
             head_timeout: DEFAULT_HEAD_TIMEOUT,
             keep_alive: DEFAULT_KEEP_ALIVE,
             body_timeout: DEFAULT_BODY_TIMEOUT,

@@ -55,6 +55,8 @@ struct Listener {
 pub(crate) enum Todo {
     /// Requests are waiting in the connection's input.
     Process(ConnectionKey),
+    /// Pieces of an answer were held back.
+    Flush(ConnectionKey),
     BodyReady(ExchangeId),
     Writable(ExchangeId),
     Disconnected(ExchangeId),
@@ -323,6 +325,7 @@ impl Core {
     /// Send what is pending. The connection may be closed by it: because it failed, or because it was the last.
     pub(crate) fn flush(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
+        connection.gathers = false;
         let before = connection.output.pending();
         if before > 0 {
             let Ok(drained) = connection.output.flush(connection.fd.as_fd()) else {
@@ -354,6 +357,26 @@ impl Core {
         }
         self.watch(slot);
         self.arm(self.key(slot));
+    }
+
+    /// Send what is pending, at the latest when the application has had its turn.
+    pub(crate) fn flush_soon(&mut self, slot: usize) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        if !self.config.gather_pieces || connection.output.pending() > HIGH_WATER {
+            self.flush(slot);
+        } else if !connection.gathers {
+            connection.gathers = true;
+            let key = self.key(slot);
+            self.todo.push_back(Todo::Flush(key));
+        }
+    }
+
+    /// End a connection in the middle of an answer: what there is of it goes out, as far as the client takes it.
+    pub(crate) fn break_off(&mut self, slot: usize) {
+        if self.connections.get(slot).is_some_and(|connection| connection.gathers) {
+            self.flush(slot);
+        }
+        self.close(slot);
     }
 
     /// All is sent and nothing more will be: end our half, and wait for the client to end its own.
@@ -396,7 +419,7 @@ impl Core {
             || connection.phase == Phase::Exchange && !connection.exchange.is_replaceable()
         {
             // The answer is half out: nothing can be said any more but by breaking off.
-            return self.close(slot);
+            return self.break_off(slot);
         }
         connection.output.lend(&mut self.spare);
         connection.output.withdraw();

@@ -192,6 +192,12 @@ impl Server {
             let Some(todo) = self.core.borrow_mut().todo.pop_front() else { return };
             match todo {
                 Todo::Process(key) => self.process_input(app, key),
+                Todo::Flush(key) => {
+                    let mut core = self.core.borrow_mut();
+                    if core.connection(key).is_some_and(|connection| connection.gathers) {
+                        core.flush(key.slot);
+                    }
+                }
                 Todo::BodyReady(id) => app.body_ready(self, id),
                 Todo::Writable(id) => app.writable(self, id),
                 Todo::Disconnected(id) => app.disconnected(self, id),
@@ -438,8 +444,7 @@ impl Server {
     /// Whether something was put off that [`Server::expire`] is to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        let core = self.core.borrow();
-        !core.todo.is_empty() || core.access.as_ref().is_some_and(AccessLog::has_news)
+        !self.core.borrow().todo.is_empty()
     }
 
     /// Whether the exchange goes on: its client is there, and its answer not complete.

@@ -202,6 +202,7 @@ impl Exchange {
             },
         };
         let keep = || -> Box<dyn Payload> { Box::new(PythonBytes(body.clone().unbind())) };
+        state.host.tell_time();
         let outcome = state.host.server.send_body(state.id, body.as_bytes(), state.goes_on(more), keep);
         Self::piece_sent(this, more, outcome)
     }

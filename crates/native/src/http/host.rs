@@ -153,11 +153,9 @@ impl Host {
         }
     }
 
-    /// Tell the server what time it is, where the application may have blocked since its last event.
+    /// Tell the server what time it is, before the application sends: it may have taken long since the last event.
     pub(crate) fn tell_time(&self) {
-        if self.pool().is_some() {
-            self.server.tell_time(Instant::now());
-        }
+        self.server.tell_time(Instant::now());
     }
 
     pub(crate) fn ready(self: &Rc<Self>, py: Python<'_>, token: Token, readiness: Readiness) {

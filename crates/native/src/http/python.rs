@@ -69,6 +69,10 @@ impl Guest for HttpGuest {
         self.host.get()?.next_deadline()
     }
 
+    fn has_work(&self) -> bool {
+        self.host.get().is_some_and(|host| host.server.has_work())
+    }
+
     fn expire(&self, py: Python<'_>, now: Instant) {
         if let Some(host) = self.host.get() {
             host.expire(py, now);
@@ -148,6 +152,7 @@ impl HttpServer {
         };
         let mut config = config(options)?;
         config.body_limit_is_late = matches!(application, Application::Tornado(_));
+        config.gather_pieces = !matches!(application, Application::Wsgi(_));
         let now = Instant::now();
         let state = if let Ok(core) = event_loop.bind(py).cast::<LoopCore>() {
             let guest = Rc::new(HttpGuest::default());

@@ -308,6 +308,7 @@ impl State {
         more: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let keep = || -> Box<dyn Payload> { Box::new(PythonBytes(body.clone().unbind())) };
+        self.host.tell_time();
         let outcome = self.host.server.send_body(self.id, body.as_bytes(), more, keep);
         if !more {
             self.finished(py)?;

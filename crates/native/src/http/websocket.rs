@@ -183,6 +183,7 @@ impl WebSocket {
         let waiting = state.incoming.borrow().len();
         let room = MAX_WAITING.saturating_sub(waiting);
         let mut arrived = Vec::new();
+        state.host.tell_time();
         let outcome = state.host.server.converse(state.id, |input, out| {
             let mut rest = &mut input[..];
             while arrived.len() < room
@@ -248,6 +249,7 @@ impl WebSocket {
             .get_item(intern!(py, "type"))?
             .ok_or_else(|| PyRuntimeError::new_err("ASGI message has no 'type'"))?
             .extract()?;
+        state.host.tell_time();
         let outcome = match (state.stage.get(), kind.as_str()) {
             (Stage::Connecting | Stage::New, "websocket.accept") => state.accept(message),
             (Stage::Connecting | Stage::New, "websocket.close") => {

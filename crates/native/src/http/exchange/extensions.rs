@@ -114,6 +114,7 @@ impl Exchange {
 
     fn send_span<'py>(this: &Bound<'py, Self>, span: FileSpan, more: bool) -> PyResult<Bound<'py, PyAny>> {
         let state = &this.get().state;
+        state.host.tell_time();
         let outcome = state.host.server.send_file(state.id, span, state.goes_on(more));
         Self::piece_sent(this, more, outcome)
     }
@@ -142,6 +143,7 @@ impl Exchange {
             return Ok(state.host.done(py));
         }
         head.extend_from_slice(b"\r\n");
+        state.host.tell_time();
         let outcome = state.host.server.send_interim(state.id, &head);
         Self::sent(this, outcome.is_err(), outcome)
     }
@@ -174,6 +176,7 @@ impl Exchange {
             // The answer was complete with its body.
             return Ok(state.host.done(py));
         }
+        state.host.tell_time();
         let outcome = state.host.server.send_trailers(state.id, &fields);
         Self::sent(this, true, outcome)
     }
