@@ -117,6 +117,7 @@ class Loop(_native.LoopCore, asyncio.SelectorEventLoop):
         """Close the loop; it must not be running."""
         closed = self.is_closed()
         if not closed and not self.is_running():
+            self._prepare_close()
             self._children.close()
         super().close()
         if not closed:

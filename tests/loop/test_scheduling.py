@@ -346,6 +346,54 @@ def test_a_loop_made_before_fork_runs_in_both_processes(new_loop: Any) -> None:
         os.close(fd)
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_a_child_that_only_closes_the_loop_takes_nothing_from_its_parent(new_loop: Any, used: bool) -> None:
+    loop = new_loop()
+    if not type(loop).__module__.startswith("headrace"):
+        pytest.skip(
+            "asyncio's loops share one epoll instance after a fork, and the child's close() disarms it"
+        )
+    reader, writer = os.pipe()
+    loop.add_reader(reader, loop.stop)
+    if used:
+        turn(loop)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            loop.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.write(writer, b"p")
+    late = loop.call_later(10, os._exit, 1)
+    loop.run_forever()
+    late.cancel()
+    # The wake-up for signals is still watched, too.
+    loop.add_signal_handler(signal.SIGUSR2, loop.stop)
+    loop.remove_reader(reader)
+    loop.call_soon(os.kill, os.getpid(), signal.SIGUSR2)
+    late = loop.call_later(10, os._exit, 1)
+    loop.run_forever()
+    late.cancel()
+    for fd in (reader, writer):
+        os.close(fd)
+
+
+def test_closing_gives_the_descriptors_back_at_once(new_loop: Any) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    loops = [new_loop() for _ in range(20)]
+    for loop in loops:
+        turn(loop)
+        loop.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    for loop in loops:
+        loop.close()
+        with pytest.raises(RuntimeError, match="Event loop is closed"):
+            loop.call_soon_threadsafe(print)
+
+
 LEFT_TO_THE_END = """
 import asyncio, socket, sys
 from headrace import new_event_loop

@@ -10,6 +10,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use rustix::io::Errno;
 
 use super::fds::{Descriptors, WAKER};
 use super::timers::Timers;
@@ -30,9 +31,12 @@ pub(crate) struct LoopCore {
 
 /// Everything that the loop's thread owns. See the module's rules about borrowing.
 pub(crate) struct State {
-    pub(super) poller: RefCell<Arc<Poller>>,
+    /// `None` once the loop is closed: a loop lies in cycles of references, and its descriptors must not wait
+    /// for the collector.
+    poller: RefCell<Option<Arc<Poller>>>,
     pub(super) events: Cell<Option<Events>>,
-    pub(super) waker: Waker,
+    /// `None` once the loop is closed.
+    waker: RefCell<Option<Waker>>,
     pub(super) ready: RefCell<VecDeque<Py<PyAny>>>,
     pub(super) timers: RefCell<Timers>,
     pub(super) fds: RefCell<Descriptors>,
@@ -53,6 +57,11 @@ pub(crate) struct State {
     pub(super) process: Cell<u32>,
     /// `{"loop": this loop}`, which every future is made with; made with the first one.
     pub(super) future_keywords: RefCell<Option<Py<PyDict>>>,
+}
+
+/// What asyncio raises for a closed loop.
+fn closed_loop() -> PyErr {
+    PyRuntimeError::new_err("Event loop is closed")
 }
 
 impl std::ops::Deref for LoopCore {
@@ -86,7 +95,7 @@ impl LoopCore {
         }
         guests[free] = Some(guest);
         Ok(Seat {
-            poller: Arc::clone(&self.poller.borrow()),
+            poller: self.poller().map_err(|_| closed_loop())?,
             token_base: u64::from(number) << GUEST_TOKEN_BITS,
         })
     }
@@ -102,7 +111,7 @@ impl LoopCore {
 
     /// Fails with `RuntimeError` when the loop is closed.
     pub(super) fn check_open(&self) -> PyResult<()> {
-        if self.closed.get() { Err(PyRuntimeError::new_err("Event loop is closed")) } else { Ok(()) }
+        if self.closed.get() { Err(closed_loop()) } else { Ok(()) }
     }
 
     /// Put a handle at the end of the ready queue.
@@ -113,14 +122,28 @@ impl LoopCore {
     /// End a wait of the loop's thread, if it is in one.
     pub(super) fn wake(&self) {
         if self.waiting.replace(false) {
-            self.waker.wake();
+            self.interrupt();
         }
     }
 
     /// End the wait of the loop's thread, or its next one: for other threads, which may run between the loop's
     /// last look and its wait.
     pub(crate) fn interrupt(&self) {
-        self.waker.wake();
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake();
+        }
+    }
+
+    /// Take a wake-up back.
+    pub(super) fn drain_waker(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.drain();
+        }
+    }
+
+    /// The loop's poller. Fails with the error of a closed descriptor once the loop is closed.
+    pub(super) fn poller(&self) -> std::io::Result<Arc<Poller>> {
+        self.poller.borrow().as_ref().map(Arc::clone).ok_or_else(|| Errno::BADF.into())
     }
 
     /// A timer of this loop was cancelled while it lay in the heap.
@@ -146,9 +169,13 @@ impl LoopCore {
         if self.process.get() == process {
             return Ok(());
         }
-        let poller = Self::new_poller(&self.waker).map_err(|e| super::errors::os_error(py, &e))?;
+        let raise = |error: std::io::Error| super::errors::os_error(py, &error);
+        let poller = match &*self.waker.borrow() {
+            Some(waker) => Self::new_poller(waker).map_err(raise)?,
+            None => return Err(closed_loop()),
+        };
         self.fds.borrow_mut().move_to(&poller);
-        *self.poller.borrow_mut() = poller;
+        *self.poller.borrow_mut() = Some(poller);
         self.process.set(process);
         Ok(())
     }
@@ -168,9 +195,9 @@ impl LoopCore {
         let poller = Self::new_poller(&waker).map_err(raise)?;
         Ok(Self {
             state: Guarded::new(State {
-                poller: RefCell::new(poller),
+                poller: RefCell::new(Some(poller)),
                 events: Cell::new(Some(Events::with_capacity(EVENTS))),
-                waker,
+                waker: RefCell::new(Some(waker)),
                 ready: RefCell::default(),
                 timers: RefCell::default(),
                 fds: RefCell::default(),
@@ -242,7 +269,7 @@ impl LoopCore {
 
     /// End the wait of the loop's thread. May be called from any thread.
     fn _write_to_self(&self) {
-        self.waker.wake();
+        self.interrupt();
     }
 
     /// `(ready, timers, descriptors)`: how many callbacks are ready, timers in the heap, descriptors watched.
@@ -250,33 +277,28 @@ impl LoopCore {
         (self.ready.borrow().len(), self.timers.borrow().len(), self.fds.borrow().watched().len())
     }
 
-    /// Drop everything that is scheduled or watched. The last step of `close()`.
+    /// Before `close()`: in a forked child the parent's poller must go on watching what is deregistered here.
+    fn _prepare_close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed.get() { Ok(()) } else { self.adopt_after_fork(py) }
+    }
+
+    /// Drop everything that is scheduled or watched, and the descriptors of the loop itself. The last step of
+    /// `close()`.
     fn _release(&self, py: Python<'_>) {
         let ready = self.ready.take();
         let timers = self.timers.take();
         let dirty = self.dirty.take();
         let guests = self.guests.take();
-        let watched = self.fds.borrow().watched();
-        let mut objects = Vec::new();
-        for (fd, _, _) in watched {
-            let poller = Arc::clone(&self.poller.borrow());
-            let mut fds = self.fds.borrow_mut();
-            if let Some(entry) = fds.entry(fd) {
-                objects.extend(entry.reader.take());
-                objects.extend(entry.writer.take());
-                objects.extend(entry.socket.take());
-                objects.extend(entry.waiting.iter_mut().filter_map(Option::take));
-                entry.socket_interest = Default::default();
-            }
-            objects.extend(fds.set_transport(fd, None, Interest::NONE));
-            let _ = fds.update(&poller, fd);
-        }
+        // Nothing is deregistered one by one: the poller ends with what it watched.
+        let fds = self.fds.take();
+        let poller = self.poller.take();
+        let waker = self.waker.take();
         *self.read_buffer.borrow_mut() = Vec::new();
         for timer in timers.handles() {
             handle::unschedule(timer.bind_borrowed(py));
         }
         // Only now may Python code run.
-        drop((ready, timers, dirty, guests, objects, self.future_keywords.take()));
+        drop((ready, timers, dirty, guests, fds, poller, waker, self.future_keywords.take()));
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -4,7 +4,6 @@
 //! turn, as in asyncio. What I/O made ready runs in the same turn. While callbacks keep making others ready,
 //! the poller is not asked in every turn but after [`POLL_AFTER`] or [`POLL_AFTER_TURNS`].
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headrace_engine::{Events, Token};
@@ -95,6 +94,12 @@ impl LoopCore {
 
     /// Ask the poller for events, and wait for them if nothing else is to be done. Returns whether it was asked.
     fn poll(&self, py: Python<'_>, events: &mut Events, last: &mut LastPoll) -> PyResult<bool> {
+        if self.ready.borrow().is_empty()
+            && self.guests.borrow().iter().flatten().any(|guest| guest.has_work())
+        {
+            // What was put off to the end of the turn, before the wait rather than after an empty one.
+            self.expire_guests(py);
+        }
         let busy = !self.ready.borrow().is_empty() || self.stopping.get();
         if busy {
             last.turns += 1;
@@ -107,7 +112,7 @@ impl LoopCore {
             }
             last.turns = 0;
         }
-        let poller = Arc::clone(&self.poller.borrow());
+        let poller = self.poller().map_err(|error| os_error(py, &error))?;
         let timeout = if busy { Some(Duration::ZERO) } else { self.wait_limit() };
         let handover = self.hand_over();
         let outcome = if timeout == Some(Duration::ZERO) {
@@ -175,10 +180,10 @@ impl LoopCore {
             return Ok(());
         }
         if event.token == WAKER {
-            self.waker.drain();
+            self.drain_waker();
             return Ok(());
         }
-        let poller = Arc::clone(&self.poller.borrow());
+        let poller = self.poller().map_err(|error| os_error(py, &error))?;
         let watcher = self.fds.borrow_mut().watcher(py, &poller, event.token, event.readiness);
         match watcher {
             Some(Watcher::Transport { transport, read, write }) => {

@@ -9,7 +9,6 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 
 use headrace_engine::Interest;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -149,7 +148,7 @@ impl SocketOperation {
             fresh = Some(PyWeakrefReference::new(self.socket.bind(py))?.unbind().into_any());
         }
         let future = futures::to_yield(event_loop)?.unbind();
-        let poller = Arc::clone(&core.poller.borrow());
+        let poller = core.poller().map_err(|error| os_error(py, &error))?;
         let mut fds = core.fds.borrow_mut();
         let Some(entry) = fds.entry(fd) else { return Err(os_error(py, &Errno::BADF.into())) };
         let mut dropped = Vec::new();
@@ -244,7 +243,7 @@ impl Step for SocketOperation {
         let Ok(core) = LoopCore::of(event_loop) else { return };
         let core = core.get();
         let direction = self.direction();
-        let poller = Arc::clone(&core.poller.borrow());
+        let Ok(poller) = core.poller() else { return };
         let mut fds = core.fds.borrow_mut();
         let Some(entry) = fds.entry(fd) else { return };
         if !entry.waiting[direction].as_ref().is_some_and(|known| known.is(&future)) {

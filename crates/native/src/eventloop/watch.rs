@@ -1,7 +1,6 @@
 //! Readers and writers: `_add_reader` and its like, which asyncio's own classes call on a loop.
 
 use std::os::fd::RawFd;
-use std::sync::Arc;
 
 use headrace_engine::Interest;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -36,7 +35,7 @@ fn descriptor(object: &Bound<'_, PyAny>) -> PyResult<RawFd> {
 impl LoopCore {
     /// Watch `fd` for `handle`; one that was there for the same direction is cancelled.
     fn watch(&self, py: Python<'_>, fd: RawFd, handle: Py<PyAny>, write: bool) -> PyResult<()> {
-        let poller = Arc::clone(&self.poller.borrow());
+        let poller = self.poller().map_err(|error| os_error(py, &error))?;
         let mut fds = self.fds.borrow_mut();
         let ended = fds.end_socket_use(&poller, fd);
         let entry = fds.entry(fd).ok_or_else(|| PyValueError::new_err("Invalid file descriptor"))?;
@@ -57,10 +56,7 @@ impl LoopCore {
 
     /// Watch `fd` no more for that direction. Returns whether it was watched.
     pub(super) fn unwatch(&self, py: Python<'_>, fd: RawFd, write: bool) -> bool {
-        if self.closed.get() {
-            return false;
-        }
-        let poller = Arc::clone(&self.poller.borrow());
+        let Ok(poller) = self.poller() else { return false };
         let mut fds = self.fds.borrow_mut();
         if fds.get(fd).is_none() {
             return false;
@@ -81,7 +77,7 @@ impl LoopCore {
         transport: &Bound<'_, PyAny>,
         interest: Interest,
     ) -> std::io::Result<()> {
-        let poller = Arc::clone(&self.poller.borrow());
+        let poller = self.poller()?;
         let mut fds = self.fds.borrow_mut();
         let ended = fds.end_socket_use(&poller, fd);
         let held = (!interest.is_empty()).then(|| transport.clone().unbind());
