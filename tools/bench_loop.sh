@@ -32,4 +32,6 @@ run 6-others sock-echo readline two-writes call-soon timers \
     --contenders "$protocols,uvloop-0.22,$streams,$older,uvloop-sock,uvloop-0.22-sock,headrace-sock" \
     "${amount[@]}"
 run 7-redis redis --contenders "$streams,$older,redis-server" "${amount[@]}"
+run 8-tls tls-echo --contenders "$protocols,$streams,aiofastnet,aiofastnet-uvloop,asyncio" "${amount[@]}"
+run 9-udp udp-echo --contenders "$protocols,uvloop-0.22,asyncio" "${amount[@]}"
 exec "$python" "$root/tools/benchmarks_tables.py" "$root/docs/benchmarks.md" loop "$folder"/*.json

@@ -29,5 +29,5 @@ run 5-pipelined http-pipelined --contenders "$asgi" "${amount[@]}"
 run 6-websocket websocket-echo --contenders "${asgi%,fastpysgi-asgi}" "${amount[@]}"
 run 7-tornado tornado-hello "${amount[@]}"
 run 8-flask flask-hello --contenders "$wsgi" "${amount[@]}"
-run 9-starlette starlette-json --contenders "$asgi" "${amount[@]}"
+run 9-starlette starlette-json --contenders "${asgi/uvicorn-uvloop-0.22,/}" "${amount[@]}"
 exec "$python" "$root/tools/benchmarks_tables.py" "$root/docs/benchmarks.md" server "$folder"/*.json

@@ -85,7 +85,7 @@ def run_self(
     folder: Path,
     variables: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Run a program that times itself and prints ``operations``, ``seconds`` and ``cpu_ns`` as JSON.
+    """Run a program that times itself: it prints ``operations``, ``seconds``, ``cpu_ns``, ``process_cpu_ns`` as JSON.
 
     :returns: the same shape as a load generator's result.
     :raises LoadFailure: as ``run`` does.
@@ -101,6 +101,7 @@ def run_self(
         "latency_us": {},
         "server": {
             "cpu_ns": found["cpu_ns"],
+            "process_cpu_ns": found["process_cpu_ns"],
             "cpu_ns_per_request": found["cpu_ns"] / operations,
             "processes": 1,
         },

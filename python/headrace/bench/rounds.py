@@ -351,7 +351,8 @@ class Bench:
             result = load.run(self._processes, command, seconds, self._cores, self._loads)
         elapsed = time.monotonic() - began
         used = cpu_time(pid) - before if pid else CpuTime()
-        used_ns = used.ns if pid else result["server"]["cpu_ns"]
+        # Of a program that times itself, its start too: it is no neighbour's.
+        used_ns = used.ns if pid else result["server"]["process_cpu_ns"]
         disturbed = machine.disturbance(self._cores.server).since(machine_before, elapsed, used_ns)
         if pid and scenario.least_seconds and entry.idle_share <= IDLE_LIMIT:
             _settle(pid)
