@@ -36,7 +36,9 @@ def main() -> int:
         return 2
     path, section, runs = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     found = [read(run) for run in runs]
-    tables = f"{report_markdown.glance(found, 'headrace')}\n{report_markdown.page(found)}"
+    servers = report_markdown.glance_at_servers(found)
+    loops = report_markdown.glance(found, "headrace")
+    tables = f"{servers if section == 'server' else loops}\n{report_markdown.page(found)}"
     try:
         text = with_tables(path.read_text(), section, tables)
     except (OSError, ValueError) as error:

@@ -69,6 +69,22 @@ def test_a_family_at_a_glance():
     ]
 
 
+def test_our_servers_at_a_glance_against_the_best_rival_of_their_interface():
+    run = run_of(
+        rival=1000.0,
+        headrace_asgi=3000.0,
+        headrace_wsgi=1000.0,
+        uvicorn=6000.0,
+        granian_asgi=4000.0,
+        gunicorn=5000.0,
+    )
+    lines = report_markdown.glance_at_servers([run]).splitlines()
+    assert lines[2:] == [
+        "| echo: 1 KB | 10 | headrace-asgi | **0.75** [0.75 0.75] of granian-asgi |",
+        "| echo: 1 KB | 10 | headrace-wsgi | **0.20** [0.20 0.20] of gunicorn |",
+    ]
+
+
 def test_only_those_asked_for_and_the_machine_once():
     text = report_markdown.page([RUN, RUN], ["ours"])
     assert "**echo: 1 KB, 10 connections**" in text and "| ours 1.2 |" in text

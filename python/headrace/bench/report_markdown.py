@@ -7,13 +7,22 @@ Each case gives a table of the contenders asked for. One that is programmed in a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
+from headrace.bench.rounds import AGAIN
 from headrace.bench.statistics import Interval, ratio
 from headrace.bench.summary import NOISY_SHARE, blocks_of
 
 #: Suffixes of contenders that tell the way in which they are programmed; see ``contenders/loops.py``.
 WAYS = ("-streams", "-sock")
+#: Our servers, and what names of rivals with the same interface have in them; see ``contenders/http_servers.py``.
+OURS = {
+    "headrace-asgi": ("asgi", "uvicorn"),
+    "headrace-wsgi": ("wsgi", "gunicorn"),
+    "headrace-wsgi-threads": ("wsgi", "gunicorn"),
+    "headrace-tornado": ("tornado",),
+}
 HEADER = ("", "CPU µs/{unit}", "of", "per second", "p50 µs", "p99 µs")
 
 
@@ -48,6 +57,34 @@ def glance(documents: Sequence[Mapping[str, Any]], family: str) -> str:
                         workload = f"{scenario['name']}: {case['name']}"
                         lines.append(_line((workload, connections, name, f"{_ratio(found)} of {against}")))
     return "\n".join(lines) + "\n"
+
+
+def glance_at_servers(documents: Sequence[Mapping[str, Any]]) -> str:
+    """One table of ratios: each of our servers against the rival of its interface that needs the least CPU."""
+    lines = [_line(("workload", "connections", "", "CPU of the best rival's")), "|---|---:|---|---:|"]
+    for document in documents:
+        for scenario in document["scenarios"]:
+            for case in scenario["cases"]:
+                measured = {each["name"]: each for each in case["contenders"] if each["rounds"]}
+                for name, interface in OURS.items():
+                    rival = _best_rival(interface, measured)
+                    found = _against(measured, name, rival) if rival and name in measured else None
+                    if found is not None:
+                        workload = f"{scenario['name']}: {case['name']}"
+                        lines.append(
+                            _line((workload, str(case["connections"]), name, f"{_ratio(found)} of {rival}"))
+                        )
+    return "\n".join(lines) + "\n"
+
+
+def _best_rival(interface: tuple[str, ...], measured: Mapping[str, Any]) -> str | None:
+    """The contender of an interface, none of ours, with the least CPU for a request."""
+    cpu = {
+        name: median(value for values in blocks_of(each, "cpu_ns_per_request") for value in values)
+        for name, each in measured.items()
+        if any(word in name for word in interface) and "headrace" not in name and not name.endswith(AGAIN)
+    }
+    return min(cpu, key=cpu.__getitem__, default=None)
 
 
 def _against(measured: Mapping[str, Any], name: str, against: str) -> Interval | None:

@@ -2,7 +2,8 @@
 
     self_timed.py call-soon|timers --loop NAME --seconds S
 
-Prints operations, seconds and CPU nanoseconds (theirs, and all of the process) as JSON, and fails when a callback was lost or ran twice.
+Prints operations, seconds, their CPU nanoseconds and those of the whole process as JSON, and fails when a callback was
+lost or ran twice.
 """
 
 from __future__ import annotations
