@@ -93,6 +93,7 @@ struct Input<'a> {
     small_body: bool,
     late: bool,
     gather: bool,
+    hold: bool,
     steps: Vec<Step<'a>>,
 }
 
@@ -423,6 +424,7 @@ fuzz_target!(|input: Input<'_>| {
     };
     let server = Server::new(config, Arc::clone(&poller), 0, now);
     server.listen(listener.into()).expect("a poller with room");
+    server.hold_answers(input.hold);
     let application = Application { known: RefCell::default(), at_once: RefCell::new(input.at_once) };
     let mut run = Run { server, application, poller, now };
     let mut clients: Vec<Client> = (0..CLIENTS)

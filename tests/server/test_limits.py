@@ -51,6 +51,58 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+BLOCKING = """
+import time
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        time.sleep(float(scope["query_string"] or b"0"))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+class Answer:
+    def __iter__(self):
+        yield b"ok"
+    def close(self):
+        pass
+
+def wsgi(environ, start_response):
+    time.sleep(float(environ["QUERY_STRING"] or "0"))
+    start_response("200 OK", [("Content-Length", "2")])
+    return Answer()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("blocking:app",),
+        ("blocking:wsgi", "--interface", "wsgi"),
+        ("blocking:wsgi", "--interface", "wsgi", "--concurrency", "threads", "--threads", "4"),
+    ],
+    ids=["asgi", "wsgi", "wsgi-threads"],
+)
+def test_an_answer_does_not_wait_for_the_next_request(serve, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Answers are sent together, but an application that blocks its thread makes them wait once, not always."""
+    tmp_path.joinpath("blocking.py").write_text(BLOCKING)
+    with serve(words[0], tmp_path, *words[1:]) as running, ExitStack() as stack:
+        busy, quick, slow = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=10))
+            for _ in range(3)
+        )
+        ahead = []
+        for _ in range(4):
+            for client, query in [(busy, b"0.1"), (quick, b""), (slow, b"0.1")]:
+                client.sendall(b"GET /?" + query + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+                time.sleep(0.02)
+            assert quick.recv(1000).endswith(b"ok")
+            answered = time.monotonic()
+            assert slow.recv(1000).endswith(b"ok")
+            ahead.append(time.monotonic() - answered)
+            assert busy.recv(1000).endswith(b"ok")
+        assert min(ahead[1:]) > 0.05, ahead
+
+
 def test_requests_in_flight(serve, folder: Path) -> None:
     """Beyond the limit: 503 with Retry-After, without the application, and room again when one is done."""
     with serve("limited:app", folder, "--in-flight", "3") as running, ExitStack() as stack:

@@ -1,7 +1,7 @@
 //! A thread that sleeps until another one wakes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -24,16 +24,17 @@ impl Parker {
         }
     }
 
-    /// As [`Parker::sleep`], but no longer than `time`.
-    pub(crate) fn sleep_for(&self, time: Duration) {
+    /// As [`Parker::sleep`], but no longer than `time`. Returns whether it was woken.
+    fn sleep_for(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.woken.swap(false, Ordering::Acquire) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             thread::park_timeout(left);
         }
+        true
     }
 
     /// Forget a [`Parker::wake`] that came too late for the sleep it was meant to end.
@@ -53,16 +54,41 @@ impl Parker {
 pub(crate) struct Handover {
     /// To be woken now: before, it would have had to wait for the lock.
     pub(crate) next: Arc<Parker>,
-    /// To sleep on for so long at most, until the other has done what there was to do: awake, we would only wait
-    /// for the lock.
-    pub(crate) until: Option<(Arc<Parker>, Duration)>,
+    /// To sleep until the other has done what there was to do: awake, we would only wait for the lock.
+    pub(crate) nap: Option<Nap>,
+}
+
+/// A sleep while others get on.
+#[derive(Debug)]
+pub(crate) struct Nap {
+    pub(crate) parker: Arc<Parker>,
+    /// Goes on as the others do.
+    pub(crate) progress: Arc<AtomicUsize>,
+    /// The sleep ends when there was no progress for this time ...
+    pub(crate) patience: Duration,
+    /// ... and after this time at the latest.
+    pub(crate) most: Duration,
+}
+
+impl Nap {
+    fn take(&self) {
+        let end = Instant::now() + self.most;
+        let mut seen = self.progress.load(Ordering::Relaxed);
+        while !self.parker.sleep_for(self.patience) && Instant::now() < end {
+            let now = self.progress.load(Ordering::Relaxed);
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
+    }
 }
 
 impl Handover {
     pub(crate) fn run(&self) {
         self.next.wake();
-        if let Some((parker, time)) = &self.until {
-            parker.sleep_for(*time);
+        if let Some(nap) = &self.nap {
+            nap.take();
         }
     }
 }

@@ -228,7 +228,7 @@ impl Core {
             output.append(body);
             output.append(tail);
             if more {
-                self.flush_soon(slot);
+                self.flush_piece(slot);
             }
             return;
         }
@@ -244,6 +244,19 @@ impl Core {
             output.append(tail);
         }
         if more {
+            self.flush(slot);
+        }
+    }
+
+    /// Send a small piece of an answer whose end the application has not told yet.
+    fn flush_piece(&mut self, slot: usize) {
+        let whole = matches!(
+            self.connections[slot].exchange.response,
+            Response::Body { framing: Framing::Length(_), left: 0 }
+        );
+        if whole || self.config.gather_pieces {
+            self.flush_soon(slot);
+        } else {
             self.flush(slot);
         }
     }
@@ -286,6 +299,7 @@ impl Core {
             {
                 return;
             }
+            self.flush_soon(slot);
         } else {
             connection.phase = Phase::Closing;
             connection.lingers = !exchange.disconnected
@@ -293,8 +307,8 @@ impl Core {
                     || !connection.input.is_empty()
                     || connection.more_requests
                     || !exchange.client_closes);
+            self.flush(slot);
         }
-        self.flush(slot);
     }
 }
 

@@ -39,9 +39,9 @@ pub struct Config {
     /// The application may raise that limit for a request once it has seen its head: a length beyond it is refused
     /// by [`crate::Server::refuse_long_body`], not at once.
     pub body_limit_is_late: bool,
-    /// Hold small pieces of an answer back until [`crate::Server::expire`] or the end of [`crate::Server::ready`], so
-    /// that what the application sends in one go is one system call. Otherwise each goes out at once, as WSGI
-    /// demands (PEP 3333, "Buffering and Streaming").
+    /// Hold small pieces of an answer back until [`crate::Server::expire`], as the ends of answers are, so that what the
+    /// application sends in one go is one system call. Otherwise each goes out at once, as WSGI demands (PEP 3333,
+    /// "Buffering and Streaming").
     pub gather_pieces: bool,
     /// See [`DEFAULT_HEAD_TIMEOUT`]; past it the answer is 408.
     pub head_timeout: Duration,

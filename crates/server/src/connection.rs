@@ -75,8 +75,8 @@ pub(crate) struct Connection {
     /// So many bytes of `input` were looked at, and have no complete head.
     pub(crate) seen: usize,
     pub(crate) output: Output,
-    /// Pieces in the output wait for others: [`crate::core::Todo::Flush`] is on its way.
-    pub(crate) gathers: bool,
+    /// Its output waits for that of others: see [`crate::core::Core::flush_soon`].
+    pub(crate) held: bool,
     pub(crate) exchange: Exchange,
     /// What the access log will say of the exchange.
     pub(crate) entry: Option<Box<Entry>>,
@@ -108,7 +108,7 @@ impl Connection {
             input: Vec::new(),
             seen: 0,
             output: Output::default(),
-            gathers: false,
+            held: false,
             exchange: Exchange::none(),
             entry: None,
             progress: now,

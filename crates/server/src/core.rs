@@ -36,6 +36,11 @@ const RETRY_AFTER: &[u8] = b"retry-after: 1\r\n";
 pub(crate) const HIGH_WATER: usize = 64 * 1024;
 /// Unread bytes of a body, above which no more is taken from the client. A recv of a big buffer is one call.
 pub(crate) const BODY_HIGH_WATER: usize = 256 * 1024;
+/// Output is held back for that of others no longer than this, unless the application works longer at a stretch.
+const HOLD_AT_MOST: Duration = Duration::from_micros(500);
+/// Where the application kept the thread for twice as long while output waited, nothing is held back for so many
+/// times what that took: output waits in vain for a twentieth of the time at most.
+const HOLD_NOT_FOR: u32 = 19;
 
 /// Room for one `recv`. One a server, not one a connection: an idle connection has none.
 pub(crate) const READ_BUFFER: usize = 256 * 1024;
@@ -55,8 +60,6 @@ struct Listener {
 pub(crate) enum Todo {
     /// Requests are waiting in the connection's input.
     Process(ConnectionKey),
-    /// Pieces of an answer were held back.
-    Flush(ConnectionKey),
     BodyReady(ExchangeId),
     Writable(ExchangeId),
     Disconnected(ExchangeId),
@@ -75,6 +78,13 @@ pub(crate) struct Core {
     timers: [DeadlineQueue<ConnectionKey>; Timer::ALL.len()],
     rest_until: Option<Instant>,
     pub(crate) todo: VecDeque<Todo>,
+    /// Connections whose output waits for that of others, and since when the first of them does.
+    held: Vec<ConnectionKey>,
+    held_since: Instant,
+    /// Nothing is held back before then ...
+    hold_from: Instant,
+    /// ... nor unless somebody comes soon to send it.
+    pub(crate) may_hold: bool,
     pub(crate) spare: Vec<Vec<u8>>,
     read_buffer: Vec<u8>,
     pub(crate) draining: bool,
@@ -108,6 +118,10 @@ impl Core {
             timers,
             rest_until: None,
             todo: VecDeque::new(),
+            held: Vec::new(),
+            held_since: now,
+            hold_from: now,
+            may_hold: true,
             spare: Vec::new(),
             read_buffer: Vec::new(),
             draining: false,
@@ -325,7 +339,7 @@ impl Core {
     /// Send what is pending. The connection may be closed by it: because it failed, or because it was the last.
     pub(crate) fn flush(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        connection.gathers = false;
+        connection.held = false;
         let before = connection.output.pending();
         if before > 0 {
             let Ok(drained) = connection.output.flush(connection.fd.as_fd()) else {
@@ -359,21 +373,55 @@ impl Core {
         self.arm(self.key(slot));
     }
 
-    /// Send what is pending, at the latest when the application has had its turn.
+    /// Send what is pending together with the output of other connections, when the loop's turn ends.
+    ///
+    /// The send that wakes a client which sleeps costs more than all others: those that follow at once find it
+    /// awake. And what one connection gathers until then is one system call.
     pub(crate) fn flush_soon(&mut self, slot: usize) {
+        let now = self.now;
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        if !self.config.gather_pieces || connection.output.pending() > HIGH_WATER {
-            self.flush(slot);
-        } else if !connection.gathers {
-            connection.gathers = true;
-            let key = self.key(slot);
-            self.todo.push_back(Todo::Flush(key));
+        if connection.output.is_empty() || connection.output.pending() > HIGH_WATER || now < self.hold_from {
+            return self.flush(slot);
         }
+        if !connection.held {
+            connection.held = true;
+            if self.held.is_empty() {
+                self.held_since = now;
+            }
+            let key = self.key(slot);
+            self.held.push(key);
+        }
+        if !self.may_hold || now.saturating_duration_since(self.held_since) > HOLD_AT_MOST {
+            self.flush_held();
+        }
+    }
+
+    /// Send what was held back.
+    pub(crate) fn flush_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let time = self.now.saturating_duration_since(self.held_since);
+        if time > 2 * HOLD_AT_MOST {
+            self.hold_from = self.now + HOLD_NOT_FOR * time;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        for key in held.drain(..) {
+            if self.connection(key).is_some_and(|connection| connection.held) {
+                self.flush(key.slot);
+            }
+        }
+        self.held = held;
+    }
+
+    /// Whether something was put off that [`Core::expire`] is to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.todo.is_empty() || !self.held.is_empty()
     }
 
     /// End a connection in the middle of an answer: what there is of it goes out, as far as the client takes it.
     pub(crate) fn break_off(&mut self, slot: usize) {
-        if self.connections.get(slot).is_some_and(|connection| connection.gathers) {
+        if self.connections.get(slot).is_some_and(|connection| connection.held) {
             self.flush(slot);
         }
         self.close(slot);
@@ -470,7 +518,7 @@ impl Core {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        if !self.todo.is_empty() {
+        if self.has_work() {
             return Some(self.now);
         }
         let log = self.access.as_ref().and_then(AccessLog::due);
@@ -478,6 +526,7 @@ impl Core {
     }
 
     pub(crate) fn expire(&mut self) {
+        self.flush_held();
         self.wake_listeners();
         let now = self.now;
         if let Some(log) = &mut self.access

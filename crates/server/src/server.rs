@@ -83,6 +83,7 @@ impl Server {
     pub fn drain(&self) {
         let mut core = self.core.borrow_mut();
         core.draining = true;
+        core.flush_held();
         core.close_listeners();
         let idle: Vec<usize> = core
             .connections
@@ -100,6 +101,7 @@ impl Server {
     /// Close every connection at once.
     pub fn abort(&self) {
         let mut core = self.core.borrow_mut();
+        core.flush_held();
         core.close_listeners();
         let all: Vec<usize> = core.connections.iter().map(|(slot, _)| slot).collect();
         for slot in all {
@@ -192,12 +194,6 @@ impl Server {
             let Some(todo) = self.core.borrow_mut().todo.pop_front() else { return };
             match todo {
                 Todo::Process(key) => self.process_input(app, key),
-                Todo::Flush(key) => {
-                    let mut core = self.core.borrow_mut();
-                    if core.connection(key).is_some_and(|connection| connection.gathers) {
-                        core.flush(key.slot);
-                    }
-                }
                 Todo::BodyReady(id) => app.body_ready(self, id),
                 Todo::Writable(id) => app.writable(self, id),
                 Todo::Disconnected(id) => app.disconnected(self, id),
@@ -306,6 +302,10 @@ impl Server {
         let mut core = self.core.borrow_mut();
         let Some(connection) = core.connection(key) else { return };
         let rest = &bytes[at..];
+        if rest.is_empty() && connection.held {
+            // Its output goes out with that of others, and the rest then.
+            return;
+        }
         if rest.is_empty() && connection.phase == Phase::Head && connection.output.is_empty() {
             // The usual end of a request: all is sent, nothing is waiting, the interest is as it was.
             return core.arm(key);
@@ -441,10 +441,22 @@ impl Server {
         })
     }
 
+    /// Whether answers may wait for others from now on, because [`Server::expire`] is called soon. They may at first;
+    /// the first that may not takes with it what waits.
+    pub fn hold_answers(&self, hold: bool) {
+        self.core.borrow_mut().may_hold = hold;
+    }
+
+    /// Whether something but answers was put off that [`Server::expire`] is to do.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.core.borrow().todo.is_empty()
+    }
+
     /// Whether something was put off that [`Server::expire`] is to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.core.borrow().todo.is_empty()
+        self.core.borrow().has_work()
     }
 
     /// Whether the exchange goes on: its client is there, and its answer not complete.

@@ -64,7 +64,7 @@ impl Server {
         connection.output.append(&out);
         out.clear();
         core.spare.push(out);
-        core.flush(id.slot());
+        core.flush_soon(id.slot());
         let full = core.in_exchange(id).is_some_and(|connection| {
             connection.exchange.wants_writable |= connection.output.pending() > HIGH_WATER;
             connection.exchange.wants_writable

@@ -106,6 +106,9 @@ impl Host {
         if matches!(self.wakeup, Wakeup::Asked) {
             return;
         }
+        if self.pool().is_some_and(Pool::io_comes_soon) && !self.server.has_news() {
+            return;
+        }
         let Some(next) = self.server.next_deadline() else { return };
         if self.promised.get().is_some_and(|promised| promised <= next) {
             return;

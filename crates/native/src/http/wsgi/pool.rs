@@ -13,7 +13,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use headrace_server::ExchangeId;
 use pyo3::intern;
@@ -21,14 +22,21 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::http::host::Host;
-use crate::parker::{Handover, Parker};
+use crate::parker::{Handover, Nap, Parker};
 
 /// For so many requests after one that has blocked, another thread stands by. One that does so in vain costs two
 /// switches of threads for each batch.
 const STAND_BY_FOR: u32 = 1000;
 
-/// While requests wait and no thread stands by, the I/O thread looks again after this time.
+/// While requests wait and no thread stands by, the I/O thread looks again when none was done for this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The I/O thread, and all else that runs in its loop, is away no longer than this while the pool is at work.
+const LONGEST_NAP: Duration = Duration::from_millis(20);
+
+/// A thread that waited so long for the interpreter lock took it from one that works (`sys.getswitchinterval`, 5 ms):
+/// that one did not block.
+const TAKEN_AFTER: Duration = Duration::from_millis(4);
 
 /// Requests for which it is worth that the I/O thread sleeps until they are done.
 const BATCH: usize = 4;
@@ -64,13 +72,15 @@ pub(crate) struct Pool {
     /// A thread was woken and has not looked at the queue yet.
     coming: Cell<bool>,
     stopping: Cell<bool>,
-    /// Counts whenever a thread has got the interpreter lock after a wait.
+    /// Counts whenever a thread was given the interpreter lock after a wait.
     turns: Cell<u64>,
     /// See [`STAND_BY_FOR`].
     stand_by: Cell<u32>,
     /// The I/O thread's sleep while the pool is at work, and whether it may be in it.
     io: RefCell<Option<Arc<Parker>>>,
     io_sleeps: Cell<bool>,
+    /// Requests that were run.
+    done: Arc<AtomicUsize>,
     /// Who waits for a client to send, or to take, something.
     waiters: RefCell<HashMap<ExchangeId, Vec<Waiter>>>,
 }
@@ -87,6 +97,7 @@ impl Pool {
             stand_by: Cell::new(0),
             io: RefCell::default(),
             io_sleeps: Cell::new(false),
+            done: Arc::default(),
             waiters: RefCell::default(),
         }
     }
@@ -117,19 +128,33 @@ impl Pool {
     pub(crate) fn hand_over(&self) -> Option<Handover> {
         self.io_sleeps.set(false);
         let next = self.summon()?;
-        let until = (self.stand_by.get() == 0 && self.waiting() >= BATCH).then(|| {
+        let nap = (self.stand_by.get() == 0 && self.waiting() >= BATCH).then(|| {
             let own = Arc::clone(self.io.borrow_mut().get_or_insert_with(|| Arc::new(Parker::new())));
             own.forget();
             self.io_sleeps.set(true);
-            (own, LOOK_AGAIN)
+            Nap { parker: own, progress: Arc::clone(&self.done), patience: LOOK_AGAIN, most: LONGEST_NAP }
         });
-        Some(Handover { next, until })
+        Some(Handover { next, nap })
     }
 
     /// End the I/O thread's sleep, if it is in one.
     pub(crate) fn rouse(&self) {
         if let Some(io) = self.sleeping_io() {
             io.wake();
+        }
+    }
+
+    /// Whether the I/O thread sleeps and comes soon by itself.
+    pub(crate) fn io_comes_soon(&self) -> bool {
+        self.io_sleeps.get()
+    }
+
+    /// Whether an answer may wait for that of the next request: it is there, and should it block after all, the I/O
+    /// thread comes soon.
+    pub(super) fn may_hold(&self) -> bool {
+        match self.kind {
+            Kind::Threads => self.io_sleeps.get() && !self.queue.borrow().is_empty(),
+            Kind::Greenlets { .. } => true,
         }
     }
 
@@ -153,6 +178,7 @@ impl Pool {
         }
         let before = self.turns.get();
         let result = run();
+        self.done.fetch_add(1, Ordering::Relaxed);
         // If another thread had its turn meanwhile, the application has given up the lock.
         let blocked = self.turns.get() != before;
         self.stand_by.set(if blocked { STAND_BY_FOR } else { stand_by.saturating_sub(1) });
@@ -174,14 +200,17 @@ impl Pool {
         if !self.stopping.get() {
             self.idle.borrow_mut().push(Arc::clone(parker));
             let io = self.sleeping_io();
-            py.detach(|| {
+            let woken = py.detach(|| {
                 if let Some(io) = io {
                     io.wake();
                 }
                 parker.sleep();
+                Instant::now()
             });
             self.coming.set(false);
-            self.turns.set(self.turns.get() + 1);
+            if woken.elapsed() < TAKEN_AFTER {
+                self.turns.set(self.turns.get() + 1);
+            }
         }
         !self.stopping.get()
     }

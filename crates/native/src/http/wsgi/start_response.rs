@@ -81,6 +81,9 @@ impl StartResponse {
     fn send_head(&self) -> PyResult<()> {
         let state = &self.state;
         state.host.tell_time();
+        if let Some(pool) = state.host.pool() {
+            state.host.server.hold_answers(pool.may_hold());
+        }
         if state.sent.get() {
             return Ok(());
         }
