@@ -151,9 +151,11 @@ def list_all(args: argparse.Namespace) -> int:
     for scenario in chosen:
         print(f"{scenario.name}: {scenario.summary}")
         print(f"  cases: {', '.join(case.name for case in scenario.cases)}; baseline: {scenario.baseline}")
-        for contender in registry.hosts_of(scenario):
+        contenders = registry.hosts_of(scenario)
+        width = max(len(contender.name) for contender in contenders)
+        for contender in contenders:
             command = missing(contender, scenario)
-            print(f"  {contender.name:<24}{contender.summary}" + (f"; missing: {command}" if command else ""))
+            print(f"  {contender.name:<{width}}  {contender.summary}" + (f"; missing: {command}" if command else ""))
     return 0
 
 
