@@ -155,7 +155,8 @@ def list_all(args: argparse.Namespace) -> int:
         width = max(len(contender.name) for contender in contenders)
         for contender in contenders:
             command = missing(contender, scenario)
-            print(f"  {contender.name:<{width}}  {contender.summary}" + (f"; missing: {command}" if command else ""))
+            lack = f"; missing: {command}" if command else ""
+            print(f"  {contender.name:<{width}}  {contender.summary}{lack}")
     return 0
 
 
