@@ -83,7 +83,7 @@ def wsgi(environ, start_response):
     ids=["asgi", "wsgi", "wsgi-threads"],
 )
 def test_an_answer_does_not_wait_for_the_next_request(serve, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Answers are sent together, but an application that blocks its thread makes them wait once, not always."""
+    """Answers are sent together, but not for the price of waiting for an application that blocks its thread."""
     tmp_path.joinpath("blocking.py").write_text(BLOCKING)
     with serve(words[0], tmp_path, *words[1:]) as running, ExitStack() as stack:
         busy, quick, slow = (
@@ -100,7 +100,7 @@ def test_an_answer_does_not_wait_for_the_next_request(serve, tmp_path: Path, wor
             assert slow.recv(1000).endswith(b"ok")
             ahead.append(time.monotonic() - answered)
             assert busy.recv(1000).endswith(b"ok")
-        assert min(ahead[1:]) > 0.05, ahead
+        assert min(ahead) > 0.05, ahead
 
 
 def test_requests_in_flight(serve, folder: Path) -> None:

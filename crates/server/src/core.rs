@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionKey, Phase, Timer};
 use crate::date::DateLine;
 use crate::exchange::{Exchange, ExchangeId};
+use crate::held::HeldOutput;
 
 /// Tokens of listeners have this bit; the others are a connection's slot, and its serial above.
 const LISTENER: u64 = 1 << 55;
@@ -80,6 +81,7 @@ pub(crate) struct Core {
     pub(crate) todo: VecDeque<Todo>,
     /// Connections whose output waits for that of others, and since when the first of them does.
     held: Vec<ConnectionKey>,
+    pub(crate) held_output: Arc<HeldOutput>,
     held_since: Instant,
     /// Nothing is held back before then ...
     hold_from: Instant,
@@ -119,6 +121,7 @@ impl Core {
             rest_until: None,
             todo: VecDeque::new(),
             held: Vec::new(),
+            held_output: Arc::default(),
             held_since: now,
             hold_from: now,
             may_hold: true,
@@ -386,6 +389,7 @@ impl Core {
         if !connection.held {
             connection.held = true;
             if self.held.is_empty() {
+                self.held_output.change();
                 self.held_since = now;
             }
             let key = self.key(slot);
@@ -412,6 +416,7 @@ impl Core {
             }
         }
         self.held = held;
+        self.held_output.change();
     }
 
     /// Whether something was put off that [`Core::expire`] is to do.

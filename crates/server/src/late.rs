@@ -1,8 +1,10 @@
 //! What hosts need whose application answers outside of the server's own events: from other threads, from tasks.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::exchange::{BodyRead, ExchangeId};
+use crate::held::HeldOutput;
 use crate::server::Server;
 
 impl Server {
@@ -10,6 +12,20 @@ impl Server {
     /// count from here.
     pub fn tell_time(&self, now: Instant) {
         self.core.borrow_mut().now = now;
+    }
+
+    /// What another thread is to watch, when the application may keep the thread that calls [`Server::expire`].
+    #[must_use]
+    pub fn held_output(&self) -> Arc<HeldOutput> {
+        Arc::clone(&self.core.borrow().held_output)
+    }
+
+    /// Send what is held back, if no one has the server. What else there is to do stays for [`Server::expire`].
+    pub fn flush_held(&self, now: Instant) {
+        if let Ok(mut core) = self.core.try_borrow_mut() {
+            core.now = now;
+            core.flush_held();
+        }
     }
 
     /// The request's body, if all of it has arrived and none of it was read. What was not asked for is left

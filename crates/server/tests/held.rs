@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use headrace_engine::{Events, Poller};
@@ -170,4 +171,34 @@ fn an_answer_that_may_not_wait_takes_the_others_with_it() {
     scene.answer(ids[1], QUICK);
     assert_eq!(scene.reached(), [true, true, false]);
     assert!(!scene.server.has_work());
+}
+
+#[test]
+fn another_thread_learns_of_output_that_nobody_sends() {
+    let mut scene = Scene::new("stuck");
+    let ids = scene.requests();
+    let output = scene.server.held_output();
+    let (sender, stuck) = mpsc::channel();
+    let watcher = thread::spawn({
+        let output = Arc::clone(&output);
+        move || {
+            while output.wait_until_stuck() {
+                sender.send(()).expect("the test goes on");
+            }
+        }
+    });
+    for (index, id) in ids.into_iter().enumerate() {
+        // The second time the watcher has long been asleep.
+        thread::sleep(Duration::from_millis(200) * index as u32);
+        scene.answer(id, QUICK);
+        stuck.recv_timeout(Duration::from_secs(10)).expect("it is noticed");
+        scene.server.flush_held(scene.now);
+        assert!(scene.reached()[index]);
+        thread::sleep(Duration::from_millis(20));
+        while stuck.try_recv().is_ok() {}
+        thread::sleep(Duration::from_millis(20));
+        assert!(stuck.try_recv().is_err(), "nothing is held any more");
+    }
+    output.end();
+    watcher.join().expect("it ends");
 }

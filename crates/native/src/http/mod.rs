@@ -9,6 +9,7 @@ mod log;
 mod names;
 mod python;
 mod tornado;
+mod watch;
 mod websocket;
 mod wsgi;
 

@@ -1,6 +1,6 @@
 //! `HttpServer`: what Python's side of the server drives.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::asgi::{Asgi, Tasks};
 use super::host::{Application, Host, Wakeup};
 use super::tornado::Tornado;
+use super::watch;
 use super::wsgi::{Pool, Wsgi};
 use crate::eventloop::LoopCore;
 use crate::ffi::Guarded;
@@ -42,6 +43,8 @@ pub(crate) struct HttpServer {
 struct State {
     host: Rc<Host>,
     place: Place,
+    /// A thread sees to it that output is not held back for an application that blocks.
+    watched: Cell<bool>,
 }
 
 /// Where the server's descriptors are watched.
@@ -128,6 +131,12 @@ fn tasks(py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Tasks> {
     Ok(Tasks::Later { create_task: event_loop.getattr("create_task")?.unbind() })
 }
 
+impl HttpServer {
+    pub(super) fn server(&self) -> &Server {
+        &self.state.host.server
+    }
+}
+
 #[pymethods]
 impl HttpServer {
     #[new]
@@ -161,12 +170,12 @@ impl HttpServer {
             let wakeup = if interface == "wsgi.threads" { Wakeup::Loop } else { Wakeup::Asked };
             let host = Rc::new(Host::new(py, server, application, event_loop.clone_ref(py), wakeup)?);
             let _ = guest.host.set(Rc::clone(&host));
-            State { host, place: Place::Seat(seat) }
+            State { host, place: Place::Seat(seat), watched: Cell::new(false) }
         } else {
             let poller = Arc::new(Poller::new()?);
             let server = Server::new(config, Arc::clone(&poller), 0, now);
             let host = Rc::new(Host::new(py, server, application, event_loop, Wakeup::Nudge(nudge))?);
-            State { host, place: Place::Own(poller) }
+            State { host, place: Place::Own(poller), watched: Cell::new(false) }
         };
         Ok(Self { state: Guarded::new(state) })
     }
@@ -174,15 +183,21 @@ impl HttpServer {
     /// Accept connections from the listening, non-blocking socket `fd`, which is duplicated.
     ///
     /// :param template: the scope or environ that each request of this listener starts from.
-    fn listen(&self, py: Python<'_>, fd: i32, template: Py<PyDict>) -> PyResult<()> {
+    fn listen(slf: &Bound<'_, Self>, fd: i32, template: Py<PyDict>) -> PyResult<()> {
+        let (py, state) = (slf.py(), &slf.get().state);
         let fd: OwnedFd = crate::ffi::descriptor::borrowed(fd).try_clone_to_owned()?;
-        match &self.state.host.application {
+        // In a pool of threads, the one of I/O comes to it.
+        if !state.watched.get() && !state.host.pool().is_some_and(Pool::has_threads) {
+            watch::start(slf)?;
+            state.watched.set(true);
+        }
+        match &state.host.application {
             Application::Asgi(asgi) => asgi.add_template(template.into_bound(py))?,
             Application::Wsgi(wsgi) => wsgi.add_template(template),
             // What Tornado wants to know of a listener is the connection's: its client.
             Application::Tornado(_) => {}
         }
-        self.state.host.server.listen(fd)?;
+        state.host.server.listen(fd)?;
         Ok(())
     }
 
@@ -240,6 +255,7 @@ impl HttpServer {
     /// Close everything and leave the loop. Nothing of the server may be used any more.
     fn close(&self, py: Python<'_>) {
         self.abort(py);
+        self.server().held_output().end();
         self.state.host.server.write_log();
         if let Place::Seat(seat) = &self.state.place
             && let Ok(core) = self.state.host.event_loop.bind(py).cast::<LoopCore>()

@@ -144,6 +144,10 @@ impl Pool {
         }
     }
 
+    pub(crate) fn has_threads(&self) -> bool {
+        matches!(self.kind, Kind::Threads)
+    }
+
     /// Whether the I/O thread sleeps and comes soon by itself.
     pub(crate) fn io_comes_soon(&self) -> bool {
         self.io_sleeps.get()
